@@ -1,0 +1,202 @@
+"""From entries of data files to the things of the catalog; every check of a field lives here."""
+
+from __future__ import annotations
+
+from math import prod
+
+from dally.catalog.architectures import build
+from dally.catalog.entries import Entry, bandwidth, flops, seconds, size_bytes
+from dally.catalog.gpu import Gpu
+from dally.catalog.layer_csv import load_layer_csv
+from dally.catalog.machine import Fabric, FabricLevel, InnerLevel, Instance, Machine
+from dally.catalog.model import Layer, Measured, Model, Optimizer, Parallelism, Precision
+from dally.core.errors import UserError
+from dally.core.topology import Level, LinkKind
+
+_KINDS = [kind.value for kind in LinkKind]
+
+
+def build_model(name: str, entry: Entry) -> Model:
+    precision = Precision(entry.choice("precision", [p.value for p in Precision], "fp32"))
+    batch = entry.integer("batch_size", low=1)
+    use = entry.entry("utilization")
+    spread = entry.entry("parallelism")
+    return entry.finish(
+        Model(
+            name=name,
+            layers=_layers(entry, precision, batch),
+            family=entry.text("family", "cnn"),
+            batch_size=batch,
+            source=entry.text("source"),
+            aliases=entry.texts("aliases"),
+            title=entry.text("title", ""),
+            sample=entry.text("sample", "sample"),
+            precision=precision,
+            optimizer=Optimizer(entry.choice("optimizer", [o.value for o in Optimizer], "sgd")),
+            parallelism=Parallelism() if spread is None else _parallelism(spread),
+            recompute=entry.flag("recompute", False),
+            kept_activations=entry.number("kept_activations", 1.0, high=1.0),
+            utilization=1.0 if use is None else use.number("value", high=1.0),
+            utilization_source="not stated" if use is None else use.finish(use.text("source")),
+            measured_memory=entry.quantity("memory", size_bytes, None),
+        )
+    )
+
+
+def _parallelism(entry: Entry) -> Parallelism:
+    return entry.finish(
+        Parallelism(
+            tensor=entry.integer("tensor", 1, low=1),
+            pipeline=entry.integer("pipeline", 1, low=1),
+            sharded=entry.flag("sharded", False),
+        )
+    )
+
+
+def _layers(entry: Entry, precision: Precision, batch: int) -> tuple[Layer, ...]:
+    """From exactly one of: an architecture, rows in the file, or a CSV file beside it."""
+    given = [key for key in ("architecture", "layers", "layers_csv") if key in entry]
+    if len(given) != 1:
+        raise entry.fail("needs exactly one of architecture, layers and layers_csv")
+    width = precision.gradient_width
+    measured_on = entry.text("measured_on", None) if "measured_on" in entry else None
+    entry.value("measured_on", None)
+    if "architecture" in entry:
+        arguments = entry.value("arguments", {})
+        if not isinstance(arguments, dict):
+            raise entry.fail("must be a mapping of argument to value", "arguments")
+        try:
+            return build(entry.text("architecture"), arguments, width)
+        except UserError as error:
+            raise entry.fail(str(error), "arguments" if "arguments" in entry else "architecture") from None
+    if "layers_csv" in entry:
+        path = entry.path.parent / entry.text("layers_csv")
+        return load_layer_csv(path, gpu=measured_on, batch=batch, gradient_width=width)
+    rows = entry.entries("layers")
+    if not rows:
+        raise entry.fail("needs at least one layer", "layers")
+    return tuple(_layer(row, width, measured_on, batch) for row in rows)
+
+
+def _layer(entry: Entry, width: int, gpu: str | None, batch: int) -> Layer:
+    parameters = entry.integer("parameters")
+    forward = entry.integer("forward_flops", 0)
+    timed = entry.entry("measured")
+    measured = None
+    if timed is not None:
+        ahead = timed.quantity("forward", seconds)
+        halves = [timed.quantity(key, seconds) for key in ("input_gradient", "weight_gradient")]
+        measured = timed.finish(Measured(ahead, halves[0], halves[1], gpu, batch))
+    return entry.finish(
+        Layer(
+            name=entry.text("name"),
+            kind=entry.text("kind", "layer"),
+            parameters=parameters,
+            gradient_bytes=int(entry.quantity("gradient_bytes", size_bytes, parameters * width)),
+            forward_flops=forward,
+            input_gradient_flops=entry.integer("input_gradient_flops", forward),
+            weight_gradient_flops=entry.integer("weight_gradient_flops", forward if parameters else 0),
+            activation_elements=entry.integer("activation_elements", 0),
+            traffic_elements=entry.integer("traffic_elements", 0),
+            launches=entry.integer("launches", 1),
+            measured=measured,
+        )
+    )
+
+
+def build_gpu(name: str, entry: Entry) -> Gpu:
+    return entry.finish(
+        Gpu(
+            name=name,
+            generation=entry.text("generation"),
+            fp32=entry.quantity("fp32", flops),
+            fp16=entry.quantity("fp16", flops, None),
+            tf32=entry.quantity("tf32", flops, None),
+            memory_bytes=entry.quantity("memory", size_bytes),
+            memory_bandwidth=entry.quantity("memory_bandwidth", bandwidth),
+            nvlink_bandwidth=entry.quantity("nvlink", bandwidth, 0.0),
+            source=entry.text("source"),
+            aliases=entry.texts("aliases"),
+            title=entry.text("title", ""),
+        )
+    )
+
+
+def build_machine(name: str, entry: Entry) -> Machine:
+    gpus = entry.integer("gpus", low=1)
+    inner = tuple(_inner(level) for level in entry.entries("levels"))
+    if prod(level.units for level in inner) != gpus:
+        raise entry.fail(f"the units of its levels must multiply to its {gpus} GPUs", "levels")
+    nics = entry.entry("nics")
+    if nics is None:
+        raise entry.fail("the field 'nics' is missing")
+    count, each = nics.integer("count"), nics.quantity("bandwidth", bandwidth)
+    nics.finish(None)
+    return entry.finish(
+        Machine(
+            name=name,
+            gpu=entry.text("gpu"),
+            gpus=gpus,
+            levels=inner,
+            nics=count,
+            nic_bandwidth=each,
+            source=entry.text("source"),
+            aliases=entry.texts("aliases"),
+            title=entry.text("title", ""),
+        )
+    )
+
+
+def _inner(entry: Entry) -> InnerLevel:
+    kind = LinkKind(entry.choice("kind", _KINDS))
+    entry.choice("per", ["gpu"])  # written out in the file so that nobody has to guess
+    link = Level(
+        entry.text("name"), kind, entry.quantity("bandwidth", bandwidth), entry.quantity("latency", seconds)
+    )
+    return entry.finish(InnerLevel(entry.integer("units", low=1), link))
+
+
+def build_fabric(name: str, entry: Entry) -> Fabric:
+    levels = tuple(_fabric_level(level, first=not i) for i, level in enumerate(entry.entries("levels")))
+    if not levels:
+        raise entry.fail("needs at least one level", "levels")
+    return entry.finish(
+        Fabric(name, levels, entry.text("source"), entry.texts("aliases"), entry.text("title", ""))
+    )
+
+
+def _fabric_level(entry: Entry, *, first: bool) -> FabricLevel:
+    if ("bandwidth" in entry) == ("oversubscription" in entry):
+        raise entry.fail("needs either a bandwidth or an oversubscription")
+    per = "unit"
+    if "bandwidth" in entry:
+        per = entry.choice("per", ["gpu", "nic", "machine"] if first else ["gpu", "nic", "machine", "unit"])
+    rate = entry.quantity("bandwidth", bandwidth, None)
+    if rate is not None and rate <= 0:
+        raise entry.fail("must be more than zero", "bandwidth")
+    ratio = entry.number("oversubscription", None, low=1e-9)
+    return entry.finish(
+        FabricLevel(
+            name=entry.text("name"),
+            kind=LinkKind(entry.choice("kind", _KINDS)),
+            latency=entry.quantity("latency", seconds),
+            bandwidth=rate,
+            per=per,
+            oversubscription=ratio,
+        )
+    )
+
+
+def build_instance(name: str, entry: Entry) -> Instance:
+    return entry.finish(
+        Instance(
+            name=name,
+            machine=entry.text("machine"),
+            price=entry.number("price"),
+            region=entry.text("region"),
+            date=entry.text("date"),
+            source=entry.text("source"),
+            aliases=entry.texts("aliases"),
+            title=entry.text("title", ""),
+        )
+    )

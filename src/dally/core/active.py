@@ -1,0 +1,93 @@
+"""A job the scheduler is responsible for: its state, its GPUs, and what has been observed of it so far."""
+
+from __future__ import annotations
+
+from dally.core.job import Job
+from dally.core.placement import Placement
+from dally.core.plan import Demand
+from dally.core.states import State, after
+
+
+class ActiveJob:
+    """Owned and changed by the scheduler alone; policies read it.
+
+    Observed quantities are brought up to date when something changes (`accrue`); between changes the
+    methods with `now` extrapolate them, so that nothing has to touch every running job at every event.
+    """
+
+    __slots__ = (
+        "attained",
+        "demand",
+        "executed",
+        "exposed",
+        "first_start",
+        "job",
+        "last_change",
+        "lease_until",
+        "leaving",
+        "neighbours",
+        "number",
+        "placement",
+        "preemptions",
+        "progress_from",
+        "since",
+        "speed",
+        "state",
+        "step_time",
+        "work_done",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, number: int, now: float) -> None:
+        self.job = job
+        self.demand = Demand(job.gpus, job.gpu_type)
+        self.number = number  # order of arrival
+        self.state = State.WAITING
+        self.placement: Placement | None = None
+        self.leaving: Placement | None = None  # GPUs it still occupies while it saves its checkpoint
+        self.executed = 0.0  # seconds it held GPUs
+        self.attained = 0.0  # GPU-seconds it held
+        self.work_done = 0.0  # in the unit of the estimates: seconds at reference speed, or steps
+        self.speed = 0.0  # work per second at its present placement
+        self.step_time = 0.0
+        self.exposed = 0.0  # share of a step in communication that nothing hides
+        self.neighbours = 1.0  # slowdown by other jobs on its links
+        self.since = now  # up to when the figures above are booked
+        self.progress_from = now
+        self.last_change = now  # when it last got or lost GPUs; arrival at first
+        self.first_start: float | None = None
+        self.lease_until: float | None = None
+        self.preemptions = 0
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def gpus(self) -> int:
+        return self.job.gpus
+
+    def starvation(self, now: float) -> float:
+        """Seconds since it last got or lost GPUs."""
+        return now - self.last_change
+
+    def executed_at(self, now: float) -> float:
+        return self.executed + (now - self.since if self.state is State.RUNNING else 0.0)
+
+    def attained_at(self, now: float) -> float:
+        return self.attained + (self.gpus * (now - self.since) if self.state is State.RUNNING else 0.0)
+
+    def work_at(self, now: float) -> float:
+        if self.state is not State.RUNNING or now <= self.progress_from:
+            return self.work_done
+        return self.work_done + self.speed * (now - max(self.since, self.progress_from))
+
+    def accrue(self, now: float) -> None:
+        """Book what happened since the last change."""
+        if self.state is State.RUNNING:
+            self.work_done = self.work_at(now)
+            self.executed += now - self.since
+            self.attained += self.gpus * (now - self.since)
+        self.since = now
+
+    def move(self, what: str) -> None:
+        self.state = after(self.id, self.state, what)

@@ -1,0 +1,32 @@
+"""What a policy may believe about the future: an explicit estimate that a live cluster could also supply."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dally.core.active import ActiveJob
+from dally.core.job import Job
+
+
+class Estimates(Protocol):
+    def work(self, job: Job) -> float | None:
+        """Total work of the job, in the unit its progress is counted in; None where nothing is known."""
+        ...
+
+
+class Declared:
+    """What the submitter said: the only source on a live cluster that learns nothing else."""
+
+    def work(self, job: Job) -> float | None:
+        return job.declared_duration
+
+
+def remaining_time(estimates: Estimates, job: ActiveJob, now: float) -> float:
+    """Seconds the job still needs: at its present speed if it runs, at reference speed if it waits."""
+    total = estimates.work(job.job)
+    if total is None:
+        return float("inf")
+    left = max(0.0, total - job.work_at(now))
+    if job.speed > 0 and job.placement is not None:
+        return left / job.speed + max(0.0, job.progress_from - now)
+    return left

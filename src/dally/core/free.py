@@ -1,0 +1,153 @@
+"""Free GPUs, indexed by count: "which machine, rack or block has at least d free" is one look-up.
+
+Per GPU type and level the index keeps, for every count d, a bit set of the domains with at least d free GPUs.
+A set is a Python integer, so the first domain that fits is its lowest bit, and a change of c GPUs touches c sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dally.core.placement import Placement
+from dally.core.topology import Topology
+
+
+class Pool:
+    """Free GPUs of one type."""
+
+    __slots__ = ("at_least", "counts", "gpu_type", "total")
+
+    def __init__(self, topology: Topology, gpu_type: str) -> None:
+        self.gpu_type = gpu_type
+        self.total = 0
+        self.counts: list[list[int]] = [[0] * len(domains) for domains in topology.domains]
+        sizes = [max((d.gpus for d in domains), default=0) for domains in topology.domains]
+        # at_least[level][d]: bit i is set where domain i of the level has d or more GPUs free
+        self.at_least: list[list[int]] = [[0] * (size + 1) for size in sizes]
+        for level, domains in enumerate(topology.domains):
+            self.at_least[level][0] = (1 << len(domains)) - 1
+
+    def shift(self, level: int, domain: int, change: int) -> None:
+        counts, at_least, bit = self.counts[level], self.at_least[level], 1 << domain
+        before = counts[domain]
+        after = counts[domain] = before + change
+        if change > 0:
+            for d in range(before + 1, after + 1):
+                at_least[d] |= bit
+        else:
+            for d in range(after + 1, before + 1):
+                at_least[d] &= ~bit
+
+    def domains_with(self, level: int, gpus: int) -> int:
+        """Bit set of the level's domains with at least so many GPUs free."""
+        sets = self.at_least[level]
+        return sets[gpus] if gpus < len(sets) else 0
+
+
+class FreeGpus:
+    """Which GPUs are free now. Policies read it and try changes on it inside a `trial`."""
+
+    __slots__ = ("_islands", "_log", "_root", "masks", "pools", "topology")
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.masks = [0] * len(topology.machines)
+        self.pools = {gpu_type: Pool(topology, gpu_type) for gpu_type in topology.gpu_types}
+        self._log: list[tuple[int, int, bool]] | None = None
+        self._islands: dict[int, list[tuple[int, int]]] = {}
+        if topology.machine_level:
+            for island in topology.domains[0]:
+                self._islands.setdefault(island.start, []).append((island.index, island.mask))
+        for machine in topology.machines:
+            self._change(machine.index, machine.full_mask, True)
+
+    @property
+    def total(self) -> int:
+        return sum(pool.total for pool in self.pools.values())
+
+    def has(self, machine: int, mask: int) -> bool:
+        return self.masks[machine] & mask == mask
+
+    def give(self, placement: Placement) -> None:
+        for machine, mask in placement.slices:
+            self._change(machine, mask, True)
+
+    def take(self, placement: Placement) -> None:
+        for machine, mask in placement.slices:
+            self._change(machine, mask, False)
+
+    def give_mask(self, machine: int, mask: int) -> None:
+        if mask:
+            self._change(machine, mask, True)
+
+    def take_mask(self, machine: int, mask: int) -> None:
+        if mask:
+            self._change(machine, mask, False)
+
+    def _change(self, machine: int, mask: int, free: bool) -> None:
+        if free:
+            assert self.masks[machine] & mask == 0, "a GPU was freed twice"
+            self.masks[machine] |= mask
+            change = mask.bit_count()
+        else:
+            assert self.masks[machine] & mask == mask, "a GPU was taken twice"
+            self.masks[machine] &= ~mask
+            change = -mask.bit_count()
+        if self._log is not None:
+            self._log.append((machine, mask, free))
+        unit = self.topology.machines[machine]
+        pool = self.pools[unit.gpu_type]
+        pool.total += change
+        shift = pool.shift
+        level = self.topology.machine_level
+        for domain in unit.domains:
+            shift(level, domain, change)
+            level += 1
+        if self._islands:
+            for index, inside in self._islands[machine]:
+                count = (mask & inside).bit_count()
+                if count:
+                    shift(0, index, count if free else -count)
+
+    def trial(self) -> Trial:
+        """`with free.trial() as t:` — try changes on the index; they are undone at the end of the block."""
+        return Trial(self)
+
+
+class Trial:
+    """A transaction over the free GPUs that is always rolled back: a policy tries, the scheduler commits."""
+
+    __slots__ = ("_free",)
+
+    def __init__(self, free: FreeGpus) -> None:
+        self._free = free
+
+    def __enter__(self) -> FreeGpus:
+        assert self._free._log is None, "trials do not nest"
+        self._free._log = []
+        return self._free
+
+    def __exit__(self, *_: object) -> None:
+        log, self._free._log = self._free._log, None
+        for machine, mask, free in reversed(log or []):
+            self._free._change(machine, mask, not free)
+
+
+def bits(members: int) -> Iterator[int]:
+    """Members of a bit set, ascending."""
+    while members:
+        low = members & -members
+        yield low.bit_length() - 1
+        members ^= low
+
+
+def lowest_gpus(mask: int, count: int) -> int:
+    """The `count` lowest GPUs of a mask."""
+    if mask.bit_count() == count:
+        return mask
+    taken = 0
+    for _ in range(count):
+        low = mask & -mask
+        taken |= low
+        mask ^= low
+    return taken

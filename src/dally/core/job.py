@@ -1,0 +1,57 @@
+"""Jobs: what a scheduler may know about one (`Job`), and what only a world knows (`Truth`).
+
+The two are different types on purpose. A policy is handed `Job`s and never a `Truth`; what it needs to
+know about the future it must get through an estimate that a live cluster could supply as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training job as it was submitted: a gang of `gpus` GPUs, all or nothing."""
+
+    id: str
+    submit_time: float  # seconds from the trace's origin
+    gpus: int
+    gpu_type: str | None = None  # wanted type; None: any single type will do
+    model: str | None = None  # name in the catalog
+    user: str | None = None
+    tenant: str | None = None  # virtual cluster, queue, account or partition
+    priority: int = 0  # larger is more important
+    declared_duration: float | None = None  # seconds the submitter says it will run, e.g. a time limit
+    declared_steps: float | None = None  # training steps the submitter says it will take
+    deadline: float | None = None  # absolute time, where a trace has an SLO
+    gpu_fraction: float = 1.0  # share of one GPU asked for, below 1 only for jobs of one GPU
+
+
+class Ending(Enum):
+    """How the trace says a job ended once it had run."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class DurationMeans(Enum):
+    """What the duration in a trace stands for."""
+
+    BEST_PLACEMENT = "best-placement"  # run time at the best placement the traced cluster could give
+    ONE_GPU = "one-gpu"  # run time on one GPU; the ideal run time is this divided by the GPUs
+    AS_PLACED = "as-placed"  # run time at the placement named in `Truth.ran_on`
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What only a world knows about a job: how long it really takes and how it really ends."""
+
+    duration: float | None  # seconds of undisturbed running; None where `steps` says it instead
+    steps: float | None = None  # total training steps, where the trace counts them
+    ending: Ending = Ending.COMPLETED
+    cancel_at: float | None = None  # absolute time at which the user gives up a job still waiting
+    failures: tuple[float, ...] = ()  # fractions of the work at which an attempt dies and is retried
+    ran_on: tuple[tuple[str, int], ...] = ()  # (machine, GPUs) where the trace says so
+    means: DurationMeans = field(default=DurationMeans.BEST_PLACEMENT)

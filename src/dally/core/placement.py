@@ -1,0 +1,54 @@
+"""Placements: which GPUs of which machines a gang holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dally.core.topology import Topology
+
+Slice = tuple[int, int]  # machine index, mask of its GPUs
+
+
+class Placement(NamedTuple):
+    """The GPUs of a gang as (machine, mask) pairs in machine order."""
+
+    slices: tuple[Slice, ...]
+    gpus: int
+
+    @classmethod
+    def of(cls, slices: Iterable[Slice]) -> Placement:
+        ordered = tuple(sorted(slices))
+        return cls(ordered, sum(mask.bit_count() for _, mask in ordered))
+
+    def text(self) -> str:
+        """Compact and exact: `3:ff,4:0f` is eight GPUs of machine 3 and four of machine 4."""
+        return ",".join(f"{machine}:{mask:x}" for machine, mask in self.slices)
+
+    @classmethod
+    def parse(cls, text: str) -> Placement:
+        pairs = (part.split(":") for part in text.split(",") if part)
+        return cls.of((int(machine), int(mask, 16)) for machine, mask in pairs)
+
+    def level(self, topology: Topology) -> int:
+        """The innermost level with a domain that holds all of it."""
+        first = self.slices[0][0]
+        if len(self.slices) == 1:
+            mask = self.slices[0][1]
+            if topology.machine_level and any(mask & ~island == 0 for island in topology.machines[first].islands):
+                return 0
+            return topology.machine_level
+        last = self.slices[-1][0]
+        a, b = topology.machines[first].domains, topology.machines[last].domains
+        for offset in range(1, len(a)):
+            if a[offset] == b[offset]:
+                return topology.machine_level + offset
+        return len(topology.levels) - 1
+
+    def gpu_numbers(self, topology: Topology) -> list[int]:
+        """Cluster-wide GPU numbers, ascending."""
+        numbers = []
+        for machine, mask in self.slices:
+            first = topology.machines[machine].first_gpu
+            numbers += [first + bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+        return numbers

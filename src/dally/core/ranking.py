@@ -1,0 +1,105 @@
+"""Ordered indexes of jobs by a policy's rank, in buckets of equal demand.
+
+A rank is a line over time, base + slope × now, and a second one where the first are equal. Within a bucket of equal demand all slopes are
+equal (jobs of one size age alike), so the order inside a bucket never changes by itself and can be kept
+sorted; across buckets a handful of heads or tails is compared at the moment of asking. That is what keeps the
+cost of an event independent of the queue's length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
+
+from dally.core.active import ActiveJob
+from dally.core.plan import Demand
+
+
+class Rank(NamedTuple):
+    """Smaller is served first. At equal value the second line decides, then `tie`, then the order of arrival."""
+
+    base: float
+    slope: float = 0.0
+    then: float = 0.0
+    then_slope: float = 0.0
+    tie: tuple[float, ...] = ()
+
+
+Key = tuple[float, float, tuple[float, ...], int]  # value now, second value now, tie, order of arrival
+Entry = tuple[float, float, tuple[float, ...], int, ActiveJob]
+
+
+class Bucket:
+    """Jobs of one demand in the policy's order."""
+
+    __slots__ = ("demand", "entries", "slope", "then_slope")
+
+    def __init__(self, demand: Demand, rank: Rank) -> None:
+        self.demand = demand
+        self.slope = rank.slope
+        self.then_slope = rank.then_slope
+        self.entries: SortedList = SortedList()
+
+    def key(self, position: int, now: float) -> Key:
+        base, then, tie, number, _ = self.entries[position]
+        return (base + self.slope * now, then + self.then_slope * now, tie, number)
+
+    def job(self, position: int) -> ActiveJob:
+        found: ActiveJob = self.entries[position][4]
+        return found
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+class Ranking:
+    """Jobs by rank inside buckets of equal demand."""
+
+    __slots__ = ("_entry", "buckets")
+
+    def __init__(self) -> None:
+        self.buckets: dict[Demand, Bucket] = {}  # only those that are not empty
+        self._entry: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entry)
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._entry
+
+    def __iter__(self) -> Iterator[ActiveJob]:
+        """All jobs, bucket by bucket. For reports and round boundaries, not for every event."""
+        for bucket in self.buckets.values():
+            for entry in bucket.entries:
+                yield entry[4]
+
+    def add(self, job: ActiveJob, rank: Rank) -> None:
+        bucket = self.buckets.get(job.demand)
+        if bucket is None:
+            bucket = self.buckets[job.demand] = Bucket(job.demand, rank)
+        elif bucket.slope != rank.slope or bucket.then_slope != rank.then_slope:
+            raise ValueError(f"jobs of demand {job.demand} have different slopes: {bucket.slope}, {rank.slope}")
+        entry = (rank.base, rank.then, rank.tie, job.number, job)
+        bucket.entries.add(entry)
+        self._entry[job.id] = entry
+
+    def discard(self, job: ActiveJob) -> None:
+        entry = self._entry.pop(job.id, None)
+        if entry is None:
+            return
+        bucket = self.buckets[job.demand]
+        bucket.entries.remove(entry)
+        if not bucket.entries:
+            del self.buckets[job.demand]
+
+    def ordered(self, now: float) -> list[ActiveJob]:
+        """Everything in order: O(n log n), for round boundaries and reports."""
+        keyed = [
+            (bucket.key(position, now), bucket.job(position))
+            for bucket in self.buckets.values()
+            for position in range(len(bucket))
+        ]
+        keyed.sort(key=lambda pair: pair[0])
+        return [job for _, job in keyed]

@@ -1,0 +1,1 @@
+"""The network: how long a training step takes on the GPUs a job was given."""

@@ -1,0 +1,165 @@
+"""Give the GPUs to jobs in order of rank: the plan shared by every policy that is "an order, and skip what
+does not fit", with or without taking GPUs from jobs further back in the order.
+
+The result is exactly that of sorting all jobs, waiting and running, and handing out the cluster from the top.
+The cost is not: only the waiting job at the head of each demand can be next, and running jobs are visited from
+the back of the order only as far as somebody in front needs their GPUs.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from dally.core.active import ActiveJob
+from dally.core.plan import Demand, Plan, Preempt, Start, Wait
+from dally.core.policy import View
+from dally.core.ranking import Bucket, Key
+from dally.core.reasons import Reason, Token
+from dally.policies.placing import Rule
+
+Chosen = list[tuple[ActiveJob, Demand]]  # jobs to start, with the GPU type settled
+
+
+@lru_cache(maxsize=4096)
+def waits_for_gpus(demand: Demand) -> Wait:
+    kind = f"{demand.gpu_type} " if demand.gpu_type else ""
+    return Wait(demand, Reason(Token.WAITING_FOR_GPUS, f"fewer than {demand.gpus} {kind}GPUs are free for it"))
+
+
+@lru_cache(maxsize=4096)
+def waits_its_turn(demand: Demand) -> Wait:
+    return Wait(demand, Reason(Token.PRIORITY, "a job before it in the order does not fit yet, and nobody passes it"))
+
+
+def plan_in_order(view: View, now: float, place: Rule) -> Plan:
+    """Strict order: the first job that does not fit blocks all behind it."""
+    heads = dict.fromkeys(view.waiting.buckets, 0)
+    free = _free_counts(view)
+    chosen: Chosen = []
+    blocked: Demand | None = None
+    while heads and blocked is None:
+        bucket = _first(view, heads, now)
+        settled = _fits(bucket.demand, free)
+        if settled is None:
+            blocked = bucket.demand
+        else:
+            free[settled] -= bucket.demand.gpus
+            chosen.append((bucket.job(heads[bucket.demand]), Demand(bucket.demand.gpus, settled)))
+            _advance(heads, bucket)
+    plan = _carry(view, [], chosen, place, None)
+    plan += [waits_for_gpus(d) if d == blocked else waits_its_turn(d) for d in view.waiting.buckets]
+    return plan
+
+
+def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: float | None = None) -> Plan:
+    """Order of rank, skipping what does not fit; with `preempt`, GPUs of jobs further back are for the taking."""
+    if not view.waiting.buckets:
+        return []
+    free = _free_counts(view)
+    heads = dict.fromkeys(view.waiting.buckets, 0)
+    back = _Back(view, now) if preempt else None
+    released: list[tuple[Key, ActiveJob, str]] = []  # running jobs taken from the back; the last is foremost
+    chosen: Chosen = []
+    evicted: list[ActiveJob] = []
+
+    def settle_foremost_released() -> None:
+        """Its turn in the order has come: it keeps its GPUs if as many are left, else it goes."""
+        _, job, kind = released.pop()
+        if free[kind] >= job.gpus:
+            free[kind] -= job.gpus
+        else:
+            evicted.append(job)
+
+    while heads:
+        if back is None:
+            for demand in [d for d in heads if _fits(d, free) is None]:
+                del heads[demand]  # free GPUs only get fewer: nobody else of this demand fits either
+            if not heads:
+                break
+        bucket = _first(view, heads, now)
+        demand = bucket.demand
+        key = bucket.key(heads[demand], now)
+        while released and released[-1][0] < key:
+            settle_foremost_released()
+        settled = _fits(demand, free)
+        if settled is None and back is not None:
+            while settled is None and (job := back.pop_behind(key)) is not None:
+                released.append(job)
+                free[job[2]] += job[1].gpus
+                settled = _fits(demand, free)
+        if settled is None:
+            del heads[demand]
+        else:
+            free[settled] -= demand.gpus
+            chosen.append((bucket.job(heads[demand]), Demand(demand.gpus, settled)))
+            _advance(heads, bucket)
+    while released:
+        settle_foremost_released()
+    plan = _carry(view, evicted, chosen, place, lease)
+    plan += [waits_for_gpus(demand) for demand in view.waiting.buckets]
+    return plan
+
+
+class _Back:
+    """Preemptible jobs from the back of the order forwards, merged over the demands."""
+
+    def __init__(self, view: View, now: float) -> None:
+        self.view = view
+        self.now = now
+        self.tails: list[tuple[Key, Bucket, int]] = []
+        for bucket in view.preemptible.buckets.values():
+            self.tails.append((bucket.key(-1, now), bucket, len(bucket) - 1))
+
+    def pop_behind(self, key: Key) -> tuple[Key, ActiveJob, str] | None:
+        """The hindmost job not yet visited, if it is behind `key`."""
+        if not self.tails:
+            return None
+        index = max(range(len(self.tails)), key=lambda i: self.tails[i][0])
+        found, bucket, position = self.tails[index]
+        if found <= key:
+            return None
+        if position == 0:
+            self.tails.pop(index)
+        else:
+            self.tails[index] = (bucket.key(position - 1, self.now), bucket, position - 1)
+        job = bucket.job(position)
+        assert job.placement is not None
+        return found, job, self.view.topology.machines[job.placement.slices[0][0]].gpu_type
+
+
+def _free_counts(view: View) -> dict[str, int]:
+    return {kind: pool.total for kind, pool in view.free.pools.items()}
+
+
+def _fits(demand: Demand, free: dict[str, int]) -> str | None:
+    """The GPU type that would serve the demand: the one wanted, else the one with most free."""
+    kind = demand.gpu_type if demand.gpu_type is not None else max(free, key=free.__getitem__)
+    return kind if free.get(kind, 0) >= demand.gpus else None
+
+
+def _first(view: View, heads: dict[Demand, int], now: float) -> Bucket:
+    buckets = view.waiting.buckets
+    return min((buckets[d] for d in heads), key=lambda b: b.key(heads[b.demand], now))
+
+
+def _advance(heads: dict[Demand, int], bucket: Bucket) -> None:
+    heads[bucket.demand] += 1
+    if heads[bucket.demand] == len(bucket):
+        del heads[bucket.demand]
+
+
+def _carry(view: View, evicted: list[ActiveJob], chosen: Chosen, place: Rule, lease: float | None) -> Plan:
+    """Turn counts into concrete GPUs: what is evicted is vacated first, then gangs are placed in order."""
+    if not evicted and not chosen:
+        return []
+    plan: Plan = [Preempt(job.id) for job in evicted]
+    with view.free.trial() as free:
+        for job in evicted:
+            assert job.placement is not None
+            free.give(job.placement)
+        for job, demand in chosen:
+            placement = place(free, demand)
+            assert placement is not None, "a gang that fits by count can be placed"
+            free.take(placement)
+            plan.append(Start(job.id, placement, lease))
+    return plan

@@ -1,0 +1,43 @@
+"""Least attained service: who has had the fewest GPU-seconds goes first. Needs no knowledge of the future."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dally.core.active import ActiveJob
+from dally.core.plan import Plan, WakeAt
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.core.states import State
+from dally.policies.base import RankedPolicy
+from dally.policies.greedy import plan_by_rank
+from dally.policies.options import option
+from dally.policies.placing import RuleName
+
+
+class Las(RankedPolicy):
+    """Least attained GPU-time first, continuous. A job keeps its GPUs for at least one quantum."""
+
+    title = "las"
+    source = "2D-LAS before discretisation, Tiresias (NSDI'19) section 3.2"
+    preempts = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        quantum: float = option(360.0, "shortest time between getting GPUs and losing them", unit="s",
+                                source="round length of Gavel (OSDI'20)")  # fmt: skip
+        placement: RuleName = option("consolidated", "where a gang goes")
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        attained = job.attained_at(now)
+        if job.state is State.RUNNING:
+            return Rank(attained - job.gpus * now, float(job.gpus))
+        return Rank(attained)
+
+    def plan(self, view: View, now: float) -> Plan:
+        quantum = self.options.quantum or None
+        plan = plan_by_rank(view, now, self.place, preempt=True, lease=quantum)
+        if quantum and view.waiting.buckets and view.preemptible.buckets:
+            # running jobs fall behind waiting ones as time passes, not only when something happens
+            plan.append(WakeAt((now // quantum + 1) * quantum))
+        return plan

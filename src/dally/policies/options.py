@@ -1,0 +1,202 @@
+"""Policies by name and options: `name` or `name[option=value,…]`, validated, with the valid names in the error."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, cast
+
+from dally.core.errors import UserError
+from dally.core.policy import Policy
+from dally.core.units import seconds
+
+GROUP = "dally.policies"
+
+
+def option(default: Any, help: str, *, source: str = "ours", unit: str | None = None) -> Any:
+    """A field of a policy's options: default, what it does, where the default comes from.
+
+    `unit="s"`: people may write `10m`; the policy gets seconds.
+    """
+    return field(default=default, metadata={"help": help, "source": source, "unit": unit})
+
+
+class PolicyClass(Protocol):
+    """What an entry point of the group `dally.policies` must name."""
+
+    Options: ClassVar[type]
+    __doc__: str | None
+
+    def __call__(self, options: Any) -> Policy: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OptionInfo:
+    name: str
+    default: str
+    values: str
+    help: str
+    source: str
+
+
+def split_policies(text: str) -> list[str]:
+    """`fifo,srtf[gpu_time=true,placement=any],las` → its parts; commas inside brackets belong to the options."""
+    parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
+    if any(not part for part in parts):
+        raise UserError(f"{text!r} is not a list of policies: there is an empty place between two commas")
+    return parts
+
+
+def make_policy(text: str) -> Policy:
+    """`srtf[gpu_time=true]` → a policy, or one sentence that says what is wrong."""
+    match = re.fullmatch(r"\s*([^\[\]\s]+)\s*(?:\[(.*)\])?\s*", text, re.S)
+    if match is None:
+        raise UserError(f"{text!r} is not a policy; write name or name[option=value,…]")
+    name, inside = match[1], match[2] or ""
+    maker = load_policy_class(name)
+    chosen: dict[str, Any] = {}
+    known = {f.name: f for f in dataclasses.fields(maker.Options)}
+    hints = typing.get_type_hints(maker.Options)
+    for part in filter(None, (piece.strip() for piece in inside.split(","))):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in known:
+            valid = ", ".join(known) or "none"
+            raise UserError(f"policy {name!r} has no option {key!r}; it has: {valid}")
+        if key in chosen:
+            raise UserError(f"policy {name!r}: option {key!r} is given twice")
+        chosen[key] = _read(name, key, value.strip(), hints[key], known[key].metadata.get("unit"))
+    return maker(maker.Options(**chosen))
+
+
+def load_policy_class(name: str) -> PolicyClass:
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    if name not in found:
+        raise UserError(f"there is no policy {name!r}; there are: {', '.join(sorted(found))}")
+    try:
+        return cast(PolicyClass, found[name].load())
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"policy {name!r} ({found[name].value}) cannot be loaded: {error}") from error
+
+
+def _from_file(path: Path) -> PolicyClass:
+    """A policy straight from one's own file: the class in it that has `Options`."""
+    if not path.is_file():
+        raise UserError(f"there is no policy file {str(path)!r}")
+    spec = importlib.util.spec_from_file_location(f"dally_policy_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"policy file {str(path)!r} cannot be loaded: {error}") from error
+    own = [c for c in vars(module).values()
+           if isinstance(c, type) and c.__module__ == spec.name and hasattr(c, "Options")]  # fmt: skip
+    if len(own) != 1:
+        raise UserError(f"policy file {str(path)!r} must hold one policy class with Options; it has {len(own)}")
+    return cast(PolicyClass, own[0])
+
+
+def all_policies() -> Iterator[tuple[str, PolicyClass]]:
+    for name in sorted({entry.name for entry in metadata.entry_points(group=GROUP)}):
+        yield name, load_policy_class(name)
+
+
+def describe_options(maker: PolicyClass) -> list[OptionInfo]:
+    hints = typing.get_type_hints(maker.Options)
+    rows = []
+    for f in dataclasses.fields(maker.Options):
+        default = "" if f.default is MISSING else _show(f.default)
+        meta = f.metadata
+        rows.append(OptionInfo(f.name, default, _values(hints[f.name], meta.get("unit")),
+                               meta.get("help", ""), meta.get("source", "ours")))  # fmt: skip
+    return rows
+
+
+def written(name: str, options: Any) -> str:
+    """The shortest text that makes this policy again."""
+    changed = [f"{f.name}={_show(getattr(options, f.name))}" for f in dataclasses.fields(options)
+               if getattr(options, f.name) != f.default]  # fmt: skip
+    return name + (f"[{','.join(changed)}]" if changed else "")
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "/".join(_show(v) for v in value)
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def _values(hint: Any, unit: str | None) -> str:
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        return " | ".join(typing.get_args(hint))
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(_values(a, unit) for a in typing.get_args(hint))
+    if origin is tuple:
+        return f"{_values(typing.get_args(hint)[0], unit)}/…"
+    if hint is type(None):
+        return "none"
+    if hint is bool:
+        return "true | false"
+    if hint is float and unit == "s":
+        return "time"
+    return {int: "whole number", float: "number", str: "text"}.get(hint, str(hint))
+
+
+def _read(policy: str, key: str, value: str, hint: Any, unit: str | None) -> Any:
+    try:
+        return _convert(value, hint, unit)
+    except (ValueError, UserError):
+        wanted = _values(hint, unit)
+        raise UserError(f"policy {policy!r}: option {key}={value!r} is not valid; it takes {wanted}") from None
+
+
+def _convert(value: str, hint: Any, unit: str | None) -> Any:
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        if value not in typing.get_args(hint):
+            raise ValueError(value)
+        return value
+    if origin in (typing.Union, types.UnionType):
+        for choice in typing.get_args(hint):
+            try:
+                return _convert(value, choice, unit)
+            except (ValueError, UserError):
+                continue
+        raise ValueError(value)
+    if origin is tuple:
+        return tuple(_convert(part, typing.get_args(hint)[0], unit) for part in value.split("/"))
+    if hint is type(None):
+        if value.lower() == "none":
+            return None
+        raise ValueError(value)
+    if hint is bool:
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[value.lower()] \
+            if value.lower() in ("true", "yes", "1", "false", "no", "0") else _refuse(value)  # fmt: skip
+    if hint is float:
+        number = seconds(value) if unit == "s" else float(value)
+        return number if number >= 0 and number == number else _refuse(value)
+    if hint is int:
+        return int(value)
+    return value
+
+
+def _refuse(value: str) -> typing.NoReturn:
+    raise ValueError(value)

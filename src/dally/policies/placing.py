@@ -1,0 +1,165 @@
+"""Placement rules any policy can use: where a gang goes once it is decided that it runs.
+
+None of them waits for a better place: they answer None only when fewer GPUs of one type are free than the gang
+needs. A gang never mixes GPU types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
+from dally.core.placement import Placement
+from dally.core.plan import Demand
+
+RuleName = Literal["any", "consolidated", "spread", "best-fit"]
+Rule = Callable[[FreeGpus, Demand], Placement | None]
+
+
+def pools_for(free: FreeGpus, demand: Demand) -> list[Pool]:
+    """The pools a demand could be met from now, the one with most free GPUs first."""
+    if demand.gpu_type is not None:
+        pool = free.pools.get(demand.gpu_type)
+        return [pool] if pool is not None and pool.total >= demand.gpus else []
+    fitting = [pool for pool in free.pools.values() if pool.total >= demand.gpus]
+    if len(fitting) > 1:
+        fitting.sort(key=lambda pool: -pool.total)
+    return fitting
+
+
+def place_any(free: FreeGpus, demand: Demand) -> Placement | None:
+    """Pure counting: the first free GPUs there are."""
+    for pool in pools_for(free, demand):
+        some = pool.domains_with(free.topology.machine_level, 1)
+        return _fill(free, demand.gpus, bits(some))
+    return None
+
+
+def place_consolidated(free: FreeGpus, demand: Demand) -> Placement | None:
+    """The innermost domain that holds the gang, and the fewest machines in it; first fit among equals."""
+    for pool in pools_for(free, demand):
+        return _innermost(free, pool, demand.gpus, tight=False)
+    return None
+
+
+def place_best_fit(free: FreeGpus, demand: Demand) -> Placement | None:
+    """As consolidated, but in the fullest domain that still holds the gang, so that whole ones stay open."""
+    for pool in pools_for(free, demand):
+        return _innermost(free, pool, demand.gpus, tight=True)
+    return None
+
+
+def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
+    """Over as many machines as possible, the emptiest first."""
+    for pool in pools_for(free, demand):
+        level = free.topology.machine_level
+        counts = pool.counts[level]
+        machines = sorted(bits(pool.domains_with(level, 1)), key=lambda m: -counts[m])[: demand.gpus]
+        share = dict.fromkeys(machines, 0)
+        left = demand.gpus
+        while left:
+            for machine in machines:
+                if left and share[machine] < counts[machine]:
+                    share[machine] += 1
+                    left -= 1
+        return Placement.of((m, lowest_gpus(free.masks[m], count)) for m, count in share.items())
+    return None
+
+
+RULES: dict[str, Rule] = {
+    "any": place_any, "consolidated": place_consolidated, "spread": place_spread, "best-fit": place_best_fit,
+}  # fmt: skip
+
+
+def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bool) -> Placement | None:
+    """A gang inside one domain of the given level, on the fewest machines; None where no domain has room."""
+    topology = free.topology
+    fitting = pool.domains_with(level, gpus)
+    if not fitting:
+        return None
+    if level <= topology.machine_level:
+        chosen = _tightest(pool, level, gpus, fitting) if tight else (fitting & -fitting).bit_length() - 1
+        domain = topology.domains[level][chosen]
+        inside = free.masks[domain.start] & domain.mask
+        return Placement(((domain.start, _pick(free, domain.start, inside, gpus)),), gpus)
+    best: list[tuple[int, int]] | None = None
+    best_key = (0, 0)
+    for index in bits(fitting):
+        domain = topology.domains[level][index]
+        machines = _fewest(pool, topology.machine_level, gpus, domain.start, domain.stop)
+        key = (len(machines), pool.counts[level][index] if tight else 0)
+        if best is None or key < best_key:
+            best, best_key = machines, key
+    assert best is not None
+    return Placement.of((m, _pick(free, m, free.masks[m], count)) for m, count in best)
+
+
+def _innermost(free: FreeGpus, pool: Pool, gpus: int, *, tight: bool) -> Placement | None:
+    for level in range(len(free.topology.levels)):
+        found = place_within(free, pool, gpus, level, tight=tight)
+        if found is not None:
+            return found
+    return None
+
+
+def _tightest(pool: Pool, level: int, gpus: int, fitting: int) -> int:
+    """First domain among those with the fewest free GPUs that are enough."""
+    sets = pool.at_least[level]
+    for count in range(gpus, len(sets)):
+        exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0)
+        if exactly:
+            return (exactly & -exactly).bit_length() - 1
+    return (fitting & -fitting).bit_length() - 1
+
+
+def _fewest(pool: Pool, level: int, gpus: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """(machine, GPUs) with the fewest machines of a range: the emptiest whole, the last one as tight as can be."""
+    sets = pool.at_least[level]
+    window = ((1 << (stop - start)) - 1) << start
+    chosen: list[tuple[int, int]] = []
+    left = gpus
+    count = len(sets) - 1
+    while True:
+        if left < len(sets) and sets[left] & window:
+            tight = left
+            while tight + 1 < len(sets) and not sets[tight] & ~sets[tight + 1] & window:
+                tight += 1
+            last = sets[tight] & window & ~(sets[tight + 1] if tight + 1 < len(sets) else 0)
+            chosen.append(((last & -last).bit_length() - 1, left))
+            return chosen
+        while not sets[count] & window:
+            count -= 1
+        emptiest = sets[count] & window
+        machine = (emptiest & -emptiest).bit_length() - 1
+        chosen.append((machine, count))
+        left -= count
+        window &= ~(1 << machine)
+
+
+def _pick(free: FreeGpus, machine: int, mask: int, gpus: int) -> int:
+    """GPUs inside a machine: within the tightest island that holds them all, else the lowest."""
+    islands = free.topology.machines[machine].islands
+    if len(islands) > 1 and mask.bit_count() > gpus:
+        fitting = [mask & island for island in islands if (mask & island).bit_count() >= gpus]
+        if fitting:
+            return lowest_gpus(min(fitting, key=int.bit_count), gpus)
+        ordered = sorted((mask & island for island in islands), key=int.bit_count, reverse=True)
+        taken = 0
+        for part in ordered:
+            need = gpus - taken.bit_count()
+            taken |= lowest_gpus(part, min(need, part.bit_count()))
+        return taken
+    return lowest_gpus(mask, gpus)
+
+
+def _fill(free: FreeGpus, gpus: int, machines: Iterable[int]) -> Placement:
+    slices, left = [], gpus
+    for machine in machines:
+        mask = free.masks[machine]
+        count = min(left, mask.bit_count())
+        slices.append((machine, lowest_gpus(mask, count)))
+        left -= count
+        if not left:
+            break
+    return Placement(tuple(slices), gpus)

@@ -1,0 +1,32 @@
+"""Smallest gang first: fewest GPUs, then order of arrival. Preemptive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dally.core.active import ActiveJob
+from dally.core.plan import Plan
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.policies.base import RankedPolicy
+from dally.policies.greedy import plan_by_rank
+from dally.policies.options import option
+from dally.policies.placing import RuleName
+
+
+class Smallest(RankedPolicy):
+    """Fewest GPUs first; a smaller newcomer takes GPUs from larger running jobs."""
+
+    title = "smallest"
+    source = "`sjf` of the released Tiresias simulator"
+    preempts = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        placement: RuleName = option("consolidated", "where a gang goes")
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        return Rank(float(job.gpus))
+
+    def plan(self, view: View, now: float) -> Plan:
+        return plan_by_rank(view, now, self.place, preempt=True)

@@ -1,0 +1,46 @@
+"""Shortest remaining time first: the yardstick of schedulers that know the future. Preemptive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dally.core.active import ActiveJob
+from dally.core.estimates import remaining_time
+from dally.core.plan import Plan
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.core.states import State
+from dally.policies.base import RankedPolicy
+from dally.policies.greedy import plan_by_rank
+from dally.policies.options import option
+from dally.policies.placing import RuleName
+
+
+class Srtf(RankedPolicy):
+    """Least remaining time first, by the estimates the world supplies."""
+
+    title = "srtf"
+    source = "`shortest` and `shortest-gpu` of the released Tiresias simulator"
+    preempts = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        gpu_time: bool = option(False, "weigh the remaining time by the GPUs (remaining service)")
+        placement: RuleName = option("consolidated", "where a gang goes")
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        weight = float(job.gpus) if self.options.gpu_time else 1.0
+        left = remaining_time(view.estimates, job, now)
+        # Equal remaining times, as in the released simulator, whose list is sorted anew at each event and
+        # keeps its order among equals: who stood still comes before who shrank to the same value just now,
+        # and a newcomer comes last.
+        since = job.last_change
+        if job.state is State.RUNNING:
+            at_once = since == job.job.submit_time
+            # while it runs, what remains shrinks with the clock: remaining(t) = finish − t
+            return Rank(weight * (now + left), -weight, then_slope=1.0,
+                        tie=(-1.0, weight, since if at_once else -since))  # fmt: skip
+        return Rank(weight * left, then=since, tie=(0.0 if job.preemptions else 1.0,))
+
+    def plan(self, view: View, now: float) -> Plan:
+        return plan_by_rank(view, now, self.place, preempt=True)

@@ -1,0 +1,1 @@
+"""The simulator: the simulated world, failures, lower bounds, and runs of one or many policies."""

@@ -1,0 +1,83 @@
+"""What preemption costs: saving a checkpoint and loading it again."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dally.core.errors import UserError
+from dally.core.job import Job
+from dally.core.units import bandwidth, seconds
+
+UNKNOWN_MODEL_BYTES = 1e9  # a checkpoint of a job whose model nobody named; an assumption, said in the docs
+STORAGE_BANDWIDTH = 2e9  # bytes per second a job gets from shared storage; an assumption, said in the docs
+
+
+class PreemptionCost(Protocol):
+    def save(self, job: Job) -> float:
+        """Seconds between the decision and the GPUs being free."""
+        ...
+
+    def restore(self, job: Job) -> float:
+        """Seconds a job that has run before holds its GPUs before it makes progress again."""
+        ...
+
+
+class Constant:
+    """The same price for every job: paid when it comes back."""
+
+    def __init__(self, price: float) -> None:
+        self.price = price
+
+    def save(self, job: Job) -> float:
+        return 0.0
+
+    def restore(self, job: Job) -> float:
+        return self.price
+
+
+class FromModelSize:
+    """Checkpoint bytes over storage bandwidth, once to save and once to load."""
+
+    def __init__(self, storage: float = STORAGE_BANDWIDTH) -> None:
+        self.storage = storage
+        self._bytes: dict[str | None, float] = {None: UNKNOWN_MODEL_BYTES}
+
+    def _seconds(self, job: Job) -> float:
+        size = self._bytes.get(job.model)
+        if size is None:
+            size = self._bytes[job.model] = self._checkpoint_bytes(job.model)
+        return size / self.storage
+
+    @staticmethod
+    def _checkpoint_bytes(name: str | None) -> float:
+        from dally.catalog import find_model
+
+        try:
+            return float(find_model(name or "").checkpoint_bytes)
+        except UserError:
+            return UNKNOWN_MODEL_BYTES
+
+    def save(self, job: Job) -> float:
+        return self._seconds(job)
+
+    def restore(self, job: Job) -> float:
+        return self._seconds(job)
+
+
+def make_cost(text: str) -> PreemptionCost:
+    """`0`, `30s`: the same for all; `model` or `model[storage=5GB/s]`: from the model's size."""
+    name, _, inside = text.strip().partition("[")
+    if name == "model":
+        if not inside:
+            return FromModelSize()
+        key, _, value = inside.removesuffix("]").partition("=")
+        if key.strip() != "storage" or not inside.endswith("]"):
+            raise UserError(f"preemption cost {text!r}: write model or model[storage=5GB/s]")
+        return FromModelSize(bandwidth(value))
+    try:
+        price = seconds(text)
+    except UserError:
+        raise UserError(f"preemption cost {text!r}: write 0, a time such as 30s, model or model[storage=5GB/s]") from None
+    if price < 0:
+        raise UserError(f"preemption cost {text!r} must not be negative")
+    return Constant(price)

@@ -1,0 +1,95 @@
+"""Faults: machines that go down and come back, jobs that crash, and how much work survives."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dally.core.errors import UserError
+from dally.core.topology import Topology
+from dally.core.units import seconds
+
+Outages = dict[int, list[tuple[float, float | None]]]  # per machine: (down, up), in order of time
+
+
+@dataclass(slots=True)
+class Faults:
+    """By default nothing ever breaks. All randomness comes from the seed, per machine and per job, so that the
+    faults of one do not depend on what happened to another."""
+
+    machines: int = 0
+    outages: Outages = field(default_factory=dict)  # from a file
+    mtbf: float | None = None  # mean time between failures of one machine, seconds
+    mttr: float = 4 * 3600.0  # mean time to repair
+    job_mtbf: float | None = None  # mean running time between crashes of one job
+    retries: int = 3  # crashes a job survives
+    checkpoint_interval: float = 1800.0  # work since the last multiple of this is lost; 0: nothing is lost
+    seed: int = 0
+    _streams: dict[int, random.Random] = field(default_factory=dict)
+
+    def first(self) -> Iterator[tuple[int, float]]:
+        """The first failure of every machine that has one."""
+        for machine in range(self.machines):
+            down = self.next_failure(machine, 0.0)
+            if down is not None:
+                yield machine, down
+
+    def next_failure(self, machine: int, now: float) -> float | None:
+        if self.outages:
+            return next((down for down, _ in self.outages.get(machine, ()) if down >= now), None)
+        if self.mtbf is None:
+            return None
+        return now + self._stream(machine).expovariate(1.0 / self.mtbf)
+
+    def repaired(self, machine: int, now: float) -> float | None:
+        """When a machine that failed now is back; None: never."""
+        if self.outages:
+            return next(up for down, up in self.outages[machine] if down == now)
+        return now + self._stream(machine).expovariate(1.0 / self.mttr)
+
+    def crash_after(self, job_id: str, retries: int, now: float) -> float | None:
+        """Running time until the job crashes by itself, drawn anew at every start."""
+        if self.job_mtbf is None:
+            return None
+        return random.Random(f"{self.seed}/{job_id}/{retries}/{now!r}").expovariate(1.0 / self.job_mtbf)
+
+    def _stream(self, machine: int) -> random.Random:
+        stream = self._streams.get(machine)
+        if stream is None:
+            stream = self._streams[machine] = random.Random(f"{self.seed}/machine/{machine}")
+        return stream
+
+
+def read_outages(path: Path, topology: Topology) -> Outages:
+    """CSV with the columns `machine,down,up`: name of the machine, times (`3600` or `1h`); an empty `up` is never."""
+    found: Outages = {}
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a list of outages: {error}") from error
+    if not rows or not {"machine", "down"} <= set(rows[0]):
+        raise UserError(f"{path}: a list of outages has the columns machine,down,up and at least one row")
+    for line, row in enumerate(rows, start=2):
+        machine = topology.machine_by_name.get(row["machine"] or "")
+        if machine is None:
+            raise UserError(f"{path}, line {line}, machine: the cluster has no machine {row['machine']!r}")
+        try:
+            down = seconds(row["down"])
+            up = seconds(row["up"]) if row.get("up") else None
+        except UserError as error:
+            raise UserError(f"{path}, line {line}: {error}") from error
+        if up is not None and up <= down:
+            raise UserError(f"{path}, line {line}, up: the machine comes back before it goes down")
+        found.setdefault(machine, []).append((down, up))
+    for machine, spans in found.items():
+        spans.sort()
+        for (_, up), (down, _) in itertools.pairwise(spans):
+            if up is None or down < up:
+                name = topology.machines[machine].name
+                raise UserError(f"{path}: machine {name} goes down at {down:g} s while it is still down")
+    return found

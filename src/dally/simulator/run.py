@@ -1,0 +1,64 @@
+"""One simulated run: a trace, a cluster and a policy in; the ledger of what happened out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dally.core.estimates import Estimates
+from dally.core.journal import Journal, Sink
+from dally.core.ledger import Ledger
+from dally.core.policy import Policy
+from dally.core.scheduler import Scheduler
+from dally.core.topology import Topology
+from dally.network.model import NetworkModel
+from dally.simulator.costs import PreemptionCost
+from dally.simulator.faults import Faults
+from dally.simulator.knowledge import Perfect
+from dally.simulator.workload import Workload
+from dally.simulator.world import SimulatedWorld
+
+Progress = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run left behind."""
+
+    policy: str
+    ledger: Ledger
+    workload: Workload
+    events: int
+    cpu_seconds: float
+    complete: bool  # False where it was stopped on the way
+    lost_work_gpu_seconds: float
+
+
+def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
+             *, faults: Faults | None = None, estimates: Estimates | None = None, sinks: tuple[Sink, ...] = (),
+             progress: Progress | None = None, segments: bool = True) -> Run:  # fmt: skip
+    """Run the trace to its end, or until `progress` says stop."""
+    trace = workload.trace
+    world = SimulatedWorld(trace.jobs, trace.truths, workload.work, workload.reference, network, cost,
+                           faults or Faults())  # fmt: skip
+    ledger = Ledger(topology, segments=segments)
+    scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), estimates or Perfect(workload.work))
+    stopped = False
+    calls = 0
+
+    def between(now: float) -> bool:
+        nonlocal stopped, calls
+        calls += 1
+        if calls % 256 == 0 and progress is not None:
+            stopped = not progress(now, world.ended, len(trace.jobs))
+        return not stopped
+
+    started = time.process_time()
+    try:
+        scheduler.run(between if progress is not None else None)
+    except KeyboardInterrupt:
+        stopped = True
+    ledger.close(world.now)
+    return Run(policy.name, ledger, workload, scheduler.events, time.process_time() - started, not stopped,
+               world.lost_work_gpu_seconds)  # fmt: skip

@@ -1,0 +1,352 @@
+"""The simulated world: jobs that only pretend to run, on a clock that jumps from event to event.
+
+It alone knows the truth about jobs. It tells the scheduler what a real cluster would tell it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.job import Job, Truth
+from dally.core.journal import Rejected
+from dally.core.placement import Placement
+from dally.network.model import NetworkModel, Step
+from dally.simulator.costs import PreemptionCost
+from dally.simulator.faults import Faults
+
+_STUCK = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
+
+# what the world keeps in its heap besides arrivals
+_FINISH, _YIELD, _LEASE, _CANCEL, _DOWN, _UP, _CRASH, _TIMER = range(8)
+_ORDER = {_FINISH: ev.ORDER[ev.Finished], _CANCEL: ev.ORDER[ev.Cancelled], _YIELD: ev.ORDER[ev.Yielded],
+          _CRASH: ev.ORDER[ev.Interrupted], _DOWN: ev.ORDER[ev.MachineDown], _UP: ev.ORDER[ev.MachineUp],
+          _LEASE: ev.ORDER[ev.LeaseEnded], _TIMER: ev.ORDER[ev.TimerDue]}  # fmt: skip
+
+
+class _Run:
+    """A job as the world knows it, from its first start to its end."""
+
+    __slots__ = ("attempt", "crash_at", "done", "epoch", "job", "lease_end", "placement", "progress_from", "retries",
+                 "saved", "since", "speed", "step", "truth", "work", "yields_at")  # fmt: skip
+
+    def __init__(self, job: Job, truth: Truth, work: float) -> None:
+        self.job, self.truth, self.work = job, truth, work
+        self.done = 0.0  # work done, booked up to `since`
+        self.saved = 0.0  # work that a fault cannot take away
+        self.since = self.progress_from = 0.0
+        self.speed = 0.0
+        self.step = 0.0
+        self.placement: Placement | None = None
+        self.lease_end: float | None = None
+        self.crash_at: float | None = None
+        self.yields_at: float | None = None  # while it saves its checkpoint
+        self.epoch = 0  # raised whenever what is in the heap about it stops being true
+        self.attempt = 0  # failures of its own that lie behind it
+        self.retries = 0
+
+    def book(self, now: float) -> None:
+        start = max(self.since, self.progress_from)
+        if now > start:
+            self.done += self.speed * (now - start)
+        self.since = now
+
+
+class SimulatedWorld:
+    """Implements `core.scheduler.World` over a trace, a network model and a price of preemption."""
+
+    def __init__(self, jobs: Sequence[Job], truths: Sequence[Truth], work: Mapping[str, float],
+                 reference: Mapping[str, float], network: NetworkModel, cost: PreemptionCost,
+                 faults: Faults) -> None:  # fmt: skip
+        self.network, self.cost, self.faults = network, cost, faults
+        self.lost_work_gpu_seconds = 0.0  # GPU time of work that faults threw away
+        self.now = 0.0
+        self._jobs, self._truths, self._work, self._reference = jobs, truths, work, reference
+        self._arrivals = 0  # how many have arrived
+        self._unended = len(jobs)
+        self._runs: dict[str, _Run] = {}
+        self._running: dict[str, _Run] = {}
+        self._queued: dict[str, tuple[Job, Truth]] = {}  # arrived and never started
+        self._left: list[str] = []  # jobs that left their links in this instant
+        self._vacating: list[tuple[float, Placement]] = []
+        self._heap: list[tuple[float, int, int, int, object, int]] = []
+        self._seq = 0
+        self._idle_timers = 0
+        for machine, down in faults.first():
+            self._push(down, _DOWN, machine)
+
+    @property
+    def ended(self) -> int:
+        """Jobs that need nothing more."""
+        return len(self._jobs) - self._unended
+
+    # --- what happens -------------------------------------------------------------------------------------
+
+    def next_events(self) -> tuple[float, Sequence[ev.Event]] | None:
+        while self._unended:
+            now = self._next_time()
+            if now is None:
+                return None
+            self.now = now
+            events = self._collect(now)
+            if not events:
+                continue
+            self._idle_timers = self._idle_timers + 1 if self._only_timers(events) else 0
+            if self._idle_timers > _STUCK:
+                return None
+            return now, events
+        return None
+
+    def _next_time(self) -> float | None:
+        heap = self._heap
+        arrival = self._jobs[self._arrivals].submit_time if self._arrivals < len(self._jobs) else None
+        if heap and (arrival is None or heap[0][0] <= arrival):
+            return heap[0][0]
+        return arrival
+
+    def _collect(self, now: float) -> list[ev.Event]:
+        """Everything that is due now, in the order of `events.ORDER`."""
+        events: list[ev.Event] = []
+        heap = self._heap
+        late: list[ev.Event] = []
+        arrived_rank = ev.ORDER[ev.Arrived]
+        while heap and heap[0][0] == now:
+            _, rank, _, kind, what, epoch = heapq.heappop(heap)
+            target = events if rank < arrived_rank else late
+            if kind == _FINISH:
+                self._finish(now, what, epoch, target)  # type: ignore[arg-type]
+            elif kind == _TIMER:
+                if not late:
+                    late.append(ev.TimerDue())
+            elif kind == _YIELD:
+                self._yield(what, epoch, target)  # type: ignore[arg-type]
+            elif kind == _LEASE:
+                if isinstance(what, _Run) and what.epoch == epoch:
+                    target.append(ev.LeaseEnded(what.job.id))
+            elif kind == _CANCEL:
+                self._cancel(what, target)  # type: ignore[arg-type]
+            elif kind == _CRASH:
+                self._crash(now, what, epoch, target)  # type: ignore[arg-type]
+            elif kind == _DOWN:
+                self._machine_down(now, what, target)  # type: ignore[arg-type]
+            else:
+                self._machine_up(now, what, target)  # type: ignore[arg-type]
+        if self._left:
+            events += self._new_speeds(now, self._left, [], {})
+            self._left = []
+        jobs, index = self._jobs, self._arrivals
+        while index < len(jobs) and jobs[index].submit_time == now:
+            job, truth = jobs[index], self._truths[index]
+            self._queued[job.id] = (job, truth)
+            events.append(ev.Arrived(job))
+            if truth.cancel_at is not None:
+                self._push(max(now, truth.cancel_at), _CANCEL, job.id)
+            index += 1
+        self._arrivals = index
+        return events + late
+
+    def _only_timers(self, events: list[ev.Event]) -> bool:
+        return not self._running and self._arrivals == len(self._jobs) and all(
+            isinstance(event, ev.TimerDue) for event in events)  # fmt: skip
+
+    def _finish(self, now: float, run: _Run, epoch: int, events: list[ev.Event]) -> None:
+        if run.epoch != epoch:
+            return
+        self._leave(now, run)
+        if run.attempt < len(run.truth.failures):  # not the end yet: an attempt of the traced job died here
+            run.done = run.saved = run.work * run.truth.failures[run.attempt]
+            run.attempt += 1
+            events.append(ev.Interrupted(run.job.id, run.done, "its program failed; it is retried"))
+            return
+        self._unended -= 1
+        del self._runs[run.job.id]
+        events.append(ev.Finished(run.job.id))
+
+    def _yield(self, run: _Run, epoch: int, events: list[ev.Event]) -> None:
+        if run.epoch == epoch:
+            run.yields_at = None
+            events.append(ev.Yielded(run.job.id))
+
+    def _cancel(self, job_id: str, events: list[ev.Event]) -> None:
+        """A user gives up on a job that has not started; one that has runs for its traced time."""
+        if self._queued.pop(job_id, None) is not None:
+            self._unended -= 1
+            events.append(ev.Cancelled(job_id))
+
+    def _crash(self, now: float, run: _Run, epoch: int, events: list[ev.Event]) -> None:
+        if run.epoch != epoch:
+            return
+        run.retries += 1
+        if run.retries > self.faults.retries:
+            self._leave(now, run)
+            self._unended -= 1
+            del self._runs[run.job.id]
+            events.append(ev.Failed(run.job.id))
+        else:
+            self._lose_unsaved(now, run, "it crashed; it is retried", events)
+
+    def _machine_down(self, now: float, machine: int, events: list[ev.Event]) -> None:
+        for run in [r for r in self._running.values() if _uses(r.placement, machine)]:
+            self._lose_unsaved(now, run, f"machine {machine} went down", events)
+        for run in self._runs.values():
+            if run.yields_at is not None and _uses(run.placement, machine):
+                run.yields_at = None
+                run.epoch += 1
+                lost = run.done - run.saved
+                self.lost_work_gpu_seconds += self._reference_seconds(run, lost) * run.job.gpus
+                run.done = run.saved
+                events.append(ev.Interrupted(run.job.id, run.done, f"machine {machine} went down"))
+        events.append(ev.MachineDown(machine))
+        up = self.faults.repaired(machine, now)
+        if up is not None:
+            self._push(up, _UP, machine)
+
+    def _machine_up(self, now: float, machine: int, events: list[ev.Event]) -> None:
+        events.append(ev.MachineUp(machine))
+        down = self.faults.next_failure(machine, now)
+        if down is not None:
+            self._push(down, _DOWN, machine)
+
+    def _lose_unsaved(self, now: float, run: _Run, cause: str, events: list[ev.Event]) -> None:
+        """A fault takes a running job's GPUs and the work since its last periodic checkpoint."""
+        began = run.progress_from
+        self._leave(now, run)
+        interval = self.faults.checkpoint_interval
+        ran = max(0.0, now - began)
+        kept = run.done if interval == 0 else run.done - run.speed * (ran % interval)
+        kept = max(run.saved, kept)
+        self.lost_work_gpu_seconds += self._reference_seconds(run, run.done - kept) * run.job.gpus
+        run.done = run.saved = kept
+        events.append(ev.Interrupted(run.job.id, run.done, cause))
+
+    def _reference_seconds(self, run: _Run, work: float) -> float:
+        return work / run.speed if run.speed > 0 else 0.0
+
+    def _leave(self, now: float, run: _Run) -> None:
+        run.book(now)
+        run.epoch += 1
+        del self._running[run.job.id]
+        self._left.append(run.job.id)
+
+    # --- what is decided ----------------------------------------------------------------------------------
+
+    def carry_out(self, now: float, actions: Sequence[pl.Action | Rejected]) -> Sequence[ev.Event]:
+        left: list[str] = []
+        entered: list[tuple[Job, Placement]] = []
+        delays: dict[str, float] = {}
+        consequences: list[ev.Event] = []
+        for action in actions:
+            if isinstance(action, (pl.Preempt, pl.Migrate)):
+                self._stop(now, action, left, consequences)
+        for action in actions:
+            if isinstance(action, (pl.Start, pl.Migrate)):
+                delays[action.job] = self._begin(now, action, entered)
+            elif isinstance(action, pl.Extend):
+                self._lease(now, self._running[action.job], action.lease)
+            elif isinstance(action, pl.WakeAt):
+                self._push(max(now, action.time), _TIMER, None)
+            elif isinstance(action, Rejected):
+                self._unended -= 1
+                self._queued.pop(action.job, None)
+        if left or entered:
+            consequences += self._new_speeds(now, left, entered, delays)
+        return consequences
+
+    def _stop(self, now: float, action: pl.Preempt | pl.Migrate, left: list[str],
+              consequences: list[ev.Event]) -> None:  # fmt: skip
+        run = self._running.pop(action.job)
+        run.book(now)
+        run.epoch += 1
+        run.saved = run.done
+        left.append(action.job)
+        save = self.cost.save(run.job)
+        assert run.placement is not None
+        if save > 0:
+            self._vacating = [(t, p) for t, p in self._vacating if t > now]
+            self._vacating.append((now + save, run.placement))
+        if isinstance(action, pl.Preempt):
+            if save > 0:
+                run.yields_at = now + save
+                self._push(now + save, _YIELD, run, run.epoch)
+            else:
+                consequences.append(ev.Yielded(action.job))
+
+    def _begin(self, now: float, action: pl.Start | pl.Migrate, entered: list[tuple[Job, Placement]]) -> float:
+        """Put a job on its GPUs; returns the seconds until it makes progress."""
+        run = self._runs.get(action.job)
+        delay = 0.0
+        if run is None:
+            run = self._runs[action.job] = self._first_run(action.job)
+        else:
+            delay = self.cost.restore(run.job)
+        handover = 0.0
+        for until, placement in self._vacating:
+            if until > now and _overlap(placement, action.placement):
+                handover = max(handover, until - now)
+        if isinstance(action, pl.Migrate):
+            handover = max(handover, self.cost.save(run.job))
+        run.placement = action.placement
+        run.since, run.progress_from = now, now + handover + delay
+        run.speed = 0.0
+        run.epoch += 1
+        run.lease_end = None if action.lease is None else now + action.lease
+        self._running[action.job] = run
+        entered.append((run.job, action.placement))
+        return handover + delay
+
+    def _first_run(self, job_id: str) -> _Run:
+        job, truth = self._queued.pop(job_id)
+        return _Run(job, truth, self._work[job_id])
+
+    def _new_speeds(self, now: float, left: list[str], entered: list[tuple[Job, Placement]],
+                    delays: Mapping[str, float]) -> list[ev.Event]:  # fmt: skip
+        """The links changed: new speeds for those who entered and for every neighbour they touch."""
+        measured: list[ev.Event] = []
+        for job_id, step in self.network.moved(left, entered, now).items():
+            run = self._running[job_id]
+            run.book(now)
+            if job_id in delays:
+                crash = self.faults.crash_after(job_id, run.retries, run.progress_from)
+                run.crash_at = None if crash is None else run.progress_from + crash
+            self._set_speed(now, run, step)
+            measured.append(ev.Measured(job_id, run.speed, step.seconds, step.exposed_share,
+                                        delays.get(job_id, 0.0), step.neighbours))  # fmt: skip
+        return measured
+
+    def _set_speed(self, now: float, run: _Run, step: Step) -> None:
+        """Finish time, lease boundary and possible crash at the new speed; what was in the heap is void."""
+        run.speed = self._reference[run.job.id] / step.seconds
+        run.step = step.seconds
+        run.epoch += 1
+        attempts = run.truth.failures
+        target = run.work * attempts[run.attempt] if run.attempt < len(attempts) else run.work
+        begin = max(now, run.progress_from)
+        self._push(begin + max(0.0, target - run.done) / run.speed, _FINISH, run, run.epoch)
+        if run.lease_end is not None:
+            self._lease(now, run, run.lease_end - now)
+        if run.crash_at is not None:
+            self._push(max(now, run.crash_at), _CRASH, run, run.epoch)
+
+    def _lease(self, now: float, run: _Run, lease: float) -> None:
+        """The lease ends at the first step boundary at or after its time."""
+        run.lease_end = now + lease
+        boundary = max(run.progress_from, run.lease_end)
+        if run.step > 0:
+            steps = -((run.progress_from - boundary) // run.step)
+            boundary = run.progress_from + steps * run.step
+        self._push(max(now, boundary), _LEASE, run, run.epoch)
+
+    def _push(self, time: float, kind: int, what: object, epoch: int = 0) -> None:
+        self._seq += 1
+        heapq.heappush(self._heap, (time, _ORDER[kind], self._seq, kind, what, epoch))
+
+
+def _uses(placement: Placement | None, machine: int) -> bool:
+    return placement is not None and any(m == machine for m, _ in placement.slices)
+
+
+def _overlap(a: Placement, b: Placement) -> bool:
+    held = dict(a.slices)
+    return any(held.get(machine, 0) & mask for machine, mask in b.slices)

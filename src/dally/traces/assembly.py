@@ -1,0 +1,203 @@
+"""Assembling a trace from dirty rows: counts what was dropped or repaired, orders, names, and fills gaps.
+
+Every reader hands its rows to one `Assembly`, so the rules for duplicate ids, fractional GPUs, jobs that were
+cancelled before they started and the origin of time are the same for all formats and stated once, here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from statistics import median
+from typing import NoReturn
+
+from dally.core.errors import UserError
+from dally.core.job import DurationMeans, Ending, Job, Truth
+from dally.traces.source import Source
+from dally.traces.times import iso
+from dally.traces.trace import Problem, Trace
+
+# The sentences under which rows are counted. They are part of the interface: reports and tests quote them.
+NO_GPUS = "no GPUs asked for"
+NO_GPU_COUNT = "GPU count missing or not a number"
+NO_SUBMIT = "submission time missing or unreadable"
+NO_DURATION = "run time missing or unreadable"
+NO_START = "never started, and no time of cancellation known"
+NO_END = "no end time"
+REVERSED = "ended before it started"
+BEFORE_SUBMIT = "started before it was submitted: submission moved to the start"
+TWICE = "the same job twice"
+SHORT_ROW = "row with too few fields"
+SHARE = "a share of a GPU: given a whole one"
+ROUNDED_UP = "a fractional number of GPUs: rounded up"
+SAME_ID = "job id used before: a number added"
+STILL_RUNNING = "still running when the trace ended: run time cut there"
+INSTANT = "ran for no time: given one second"
+GUESSED_LIMIT = "cancelled before it started: its time limit stands for its run time"
+GUESSED_MEDIAN = "cancelled before it started: the median run time of its GPU demand stands for its own"
+NEGATIVE_SUBMIT = "submitted before time 0: moved to 0"
+
+
+@dataclass(slots=True)
+class Row:
+    """One job as a reader found it. `duration` None without `steps` means: cancelled before it started."""
+
+    id: str
+    submit: float
+    gpus: int
+    duration: float | None
+    line: int | None = None
+    steps: float | None = None
+    gpu_fraction: float = 1.0
+    gpu_type: str | None = None
+    model: str | None = None
+    user: str | None = None
+    tenant: str | None = None
+    priority: int = 0
+    declared_duration: float | None = None
+    declared_steps: float | None = None
+    deadline: float | None = None
+    ending: Ending = Ending.COMPLETED
+    cancel_at: float | None = None
+    failures: tuple[float, ...] = ()
+    ran_on: tuple[tuple[str, int], ...] = ()
+    means: DurationMeans = DurationMeans.BEST_PLACEMENT
+
+
+class Assembly:
+    """Collects the rows of one file and the account of what reading it took."""
+
+    def __init__(self, source: Source, format: str) -> None:
+        self.source, self.format = source, format
+        self.rows: list[Row] = []
+        self.problems: list[Problem] = []
+        self.dropped: Counter[str] = Counter()
+        self.repaired: Counter[str] = Counter()
+        self.notes: list[str] = []
+        self.zoned = False  # whether the file's times name their zone
+
+    def drop(self, reason: str, line: int | None = None, job: str | None = None) -> None:
+        self.dropped[reason] += 1
+        self.problems.append(Problem(line, job, reason, True))
+
+    def repair(self, reason: str, line: int | None = None, job: str | None = None) -> None:
+        self.repaired[reason] += 1
+        self.problems.append(Problem(line, job, reason, False))
+
+    def gpus(self, asked: float | None, line: int | None, job: str | None) -> tuple[int, float] | None:
+        """Whole GPUs and the share of one asked for; None when the row was dropped."""
+        if asked is None:
+            self.drop(NO_GPU_COUNT, line, job)
+            return None
+        if asked <= 0:
+            self.drop(NO_GPUS, line, job)
+            return None
+        if asked < 1:
+            self.repair(SHARE, line, job)
+            return 1, asked
+        whole = math.ceil(asked - 1e-9)
+        if whole - asked > 1e-9:
+            self.repair(ROUNDED_UP, line, job)
+        return whole, 1.0
+
+    def ran_for(self, start: float, end: float | None, stated: float | None, line: int | None,
+                job: str | None) -> float | None:  # fmt: skip
+        """Run time of a job that did start; the stated one where the times do not give it. None: dropped."""
+        if end is None:
+            if stated is None or stated < 0:
+                self.drop(NO_END, line, job)
+                return None
+            return stated
+        if end < start:
+            if stated is None or stated <= 0:
+                self.drop(REVERSED, line, job)
+                return None
+            self.repair(f"{REVERSED}: its stated run time is used", line, job)
+            return stated
+        return end - start
+
+    def finish(self, *, from_first: bool, wall_clock: bool = False, origin: str | None = None) -> Trace:
+        """The trace. `from_first`: count time from the first submission; otherwise keep the file's numbers."""
+        self._name_apart()
+        self._fill_never_started()
+        if not self.rows:
+            self._no_job_left()
+        if not from_first:
+            for row in self.rows:
+                if row.submit < 0:
+                    self.repair(NEGATIVE_SUBMIT, row.line, row.id)
+                    row.submit = 0.0
+        self.rows.sort(key=lambda row: row.submit)  # stable: file order among equals
+        zero = self.rows[0].submit if from_first else 0.0
+        if wall_clock:
+            origin = iso(zero, self.zoned)
+        jobs, truths = [], []
+        for row in self.rows:
+            jobs.append(Job(row.id, row.submit - zero, row.gpus, row.gpu_type, row.model, row.user, row.tenant,
+                            row.priority, row.declared_duration, row.declared_steps,
+                            None if row.deadline is None else row.deadline - zero,
+                            row.gpu_fraction))  # fmt: skip
+            truths.append(Truth(row.duration, row.steps, row.ending,
+                                None if row.cancel_at is None else row.cancel_at - zero,
+                                row.failures, row.ran_on, row.means))  # fmt: skip
+        return Trace(self.source.stem, self.format, jobs, truths, self.dropped, self.repaired, self.notes, origin,
+                     self.problems)  # fmt: skip
+
+    def _name_apart(self) -> None:
+        """Ids are unique in a trace: an exact repetition goes, another job of the same id is renamed."""
+        seen: dict[str, Row] = {}
+        kept = []
+        for row in self.rows:
+            first = seen.get(row.id)
+            if first is not None:
+                if (row.submit, row.gpus, row.duration) == (first.submit, first.gpus, first.duration):
+                    self.drop(TWICE, row.line, row.id)
+                    continue
+                self.repair(SAME_ID, row.line, row.id)
+                count = 2
+                while f"{row.id}#{count}" in seen:
+                    count += 1
+                row.id = f"{row.id}#{count}"
+            seen[row.id] = row
+            kept.append(row)
+        self.rows = kept
+
+    def _fill_never_started(self) -> None:
+        """A job cancelled in the queue has no run time. A simulator may start it earlier than the traced cluster
+        would have, so it needs one: the time limit where known, else the median of its GPU demand."""
+        ran: defaultdict[int, list[float]] = defaultdict(list)
+        for row in self.rows:
+            if row.duration is not None and row.cancel_at is None:
+                ran[row.gpus].append(row.duration)
+        everything: list[float] | None = None
+        medians: dict[int, float] = {}
+        kept = []
+        for row in self.rows:
+            if row.duration is not None:
+                if row.duration == 0:
+                    self.repair(INSTANT, row.line, row.id)
+                    row.duration = 1.0
+            elif row.steps is None:
+                if row.declared_duration is not None and row.declared_duration > 0:
+                    row.duration = row.declared_duration
+                    self.repair(GUESSED_LIMIT, row.line, row.id)
+                elif ran:
+                    if row.gpus not in medians:
+                        if everything is None:
+                            everything = [duration for group in ran.values() for duration in group]
+                        medians[row.gpus] = median(ran[row.gpus]) if row.gpus in ran else median(everything)
+                    row.duration = max(1.0, medians[row.gpus])
+                    self.repair(GUESSED_MEDIAN, row.line, row.id)
+                else:
+                    self.drop("cancelled before it started, and no job in the file ran", row.line, row.id)
+                    continue
+            kept.append(row)
+        self.rows = kept
+
+    def _no_job_left(self) -> NoReturn:
+        total = sum(self.dropped.values())
+        if total == 0:
+            raise UserError(f"{self.source.shown} looks like {self.format} but has no rows")
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in self.dropped.most_common())
+        raise UserError(f"{self.source.shown} looks like {self.format} but none of its {total} rows is usable: {reasons}")

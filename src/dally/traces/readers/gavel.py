@@ -1,0 +1,65 @@
+"""Reads Gavel `.trace` (OSDI'20): ten tab-separated columns, work in steps, times from an origin of its own."""
+
+from __future__ import annotations
+
+from dally.traces.assembly import NO_SUBMIT, SHORT_ROW, Assembly, Row
+from dally.traces.readers.reader import Reader
+from dally.traces.source import Source
+from dally.traces.times import known, number
+from dally.traces.trace import Trace
+
+_WIDTH = 10
+# The released scheduler reads the SLO column as a multiple of the run time (it draws 1.2, 2 and 10); a value that
+# large can only be seconds.
+_LARGEST_MULTIPLE = 100.0
+SLO_MULTIPLE = "SLO is a multiple of the run time, which the trace does not hold: deadline left out"
+PRIORITY_ROUNDED = "priority weight is not a whole number: rounded"
+NO_STEPS = "number of steps missing or not above 0"
+
+
+def _recognises(source: Source) -> bool:
+    if source.is_folder or source.looks_like_json:
+        return False
+    lines = source.head_lines(1)
+    fields = lines[0].split("\t") if lines else []
+    return len(fields) == _WIDTH and all(number(field) is not None for field in fields[4:])
+
+
+def _read(source: Source) -> Trace:
+    assembly = Assembly(source, "Gavel trace")
+    index = -1
+    for line, text in enumerate(source.text.split("\n"), start=1):
+        if not text.strip() or text.startswith("#"):
+            continue
+        index += 1
+        name, fields = str(index), text.rstrip("\r").split("\t")
+        if len(fields) < _WIDTH:
+            assembly.drop(SHORT_ROW, line, name)
+            continue
+        steps, scale, weight, slo, arrival = (number(field) for field in fields[5:10])
+        asked = assembly.gpus(scale, line, name)
+        if asked is None:
+            continue
+        if arrival is None:
+            assembly.drop(NO_SUBMIT, line, name)
+            continue
+        if steps is None or steps <= 0:
+            assembly.drop(NO_STEPS, line, name)
+            continue
+        deadline = None
+        if slo is not None and slo > _LARGEST_MULTIPLE:
+            deadline = arrival + slo
+        elif slo is not None and slo > 0:
+            assembly.repair(SLO_MULTIPLE, line, name)
+        priority = round(weight) if weight is not None else 0
+        if weight is not None and priority != weight:
+            assembly.repair(PRIORITY_ROUNDED, line, name)
+        assembly.rows.append(
+            Row(name, arrival, asked[0], None, line, steps=steps, gpu_fraction=asked[1], model=known(fields[0]),
+                priority=priority, declared_steps=steps, deadline=deadline)
+        )  # fmt: skip
+    assembly.notes.append("work is given in steps: a run time needs the throughput of each job type")
+    return assembly.finish(from_first=False)
+
+
+READERS = (Reader("gavel", "Gavel trace", _recognises, _read),)

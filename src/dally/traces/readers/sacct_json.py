@@ -1,0 +1,111 @@
+"""Reads what `sacct --json` prints, in the shapes that Slurm 21.08 to 24.05 give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dally.core.errors import UserError
+from dally.traces.assembly import Assembly
+from dally.traces.readers.reader import Reader
+from dally.traces.readers.slurm import Record, add_records, gpus_in
+from dally.traces.source import Source
+from dally.traces.times import known, number
+from dally.traces.trace import Trace
+
+
+def _jobs(source: Source) -> list[Any] | None:
+    document = source.json()
+    jobs = document.get("jobs") if isinstance(document, dict) else None
+    return jobs if isinstance(jobs, list) else None
+
+
+def _recognises(source: Source) -> bool:
+    if source.is_folder or not source.looks_like_json:
+        return False
+    jobs = _jobs(source)
+    if jobs is None:
+        return False
+    first = next((job for job in jobs if isinstance(job, dict)), None)
+    if first is None:
+        return "meta" in source.json()  # sacct with no job in its window
+    return "job_id" in first and "time" in first and "state" in first
+
+
+def _number(value: Any) -> float | None:
+    """A number, bare as older Slurm prints it or as {set, infinite, number}."""
+    if isinstance(value, dict):
+        return number(value.get("number")) if value.get("set") and not value.get("infinite") else None
+    return number(value)
+
+
+def _state(value: Any) -> str:
+    """`"COMPLETED"`, `{"current": "COMPLETED"}` or `{"current": ["CANCELLED", …]}`; the first state counts."""
+    if isinstance(value, dict):
+        value = value.get("current")
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    return str(value or "").split(" ")[0].upper()
+
+
+def _tres(entries: Any) -> tuple[int, str | None]:
+    """GPUs in a list of {type, name, count}, or in a string of older form."""
+    if isinstance(entries, str):
+        return gpus_in(entries)
+    parts = [
+        f"{entry['type']}/{entry.get('name') or ''}={int(_number(entry.get('count')) or 0)}"
+        for entry in entries or ()
+        if isinstance(entry, dict) and entry.get("type") == "gres"
+    ]
+    return gpus_in(",".join(parts))
+
+
+def _read(source: Source) -> Trace:
+    assembly = Assembly(source, "sacct --json")
+    jobs = _jobs(source)
+    if jobs is None:
+        raise UserError(f"{source.shown} is not what sacct --json prints: it has no list of jobs")
+    add_records(assembly, _records(assembly, jobs))
+    assembly.zoned = True  # the times are seconds since 1970
+    return assembly.finish(from_first=True, wall_clock=True)
+
+
+def _records(assembly: Assembly, jobs: list[Any]) -> Iterator[Record]:
+    for index, job in enumerate(jobs):
+        if not isinstance(job, dict) or not isinstance(job.get("time"), dict):
+            assembly.drop("entry that is not a job")
+            continue
+        times, tres = job["time"], job.get("tres")
+        tres = tres if isinstance(tres, dict) else {}
+        asked, given = _tres(tres.get("requested")), _tres(tres.get("allocated"))
+        submit, start, end = (_positive(times.get(key)) for key in ("submission", "start", "end"))
+        minutes = _number(times.get("limit"))
+        yield Record(
+            _name(job, index), None, _state(job.get("state")), submit, start, end, _number(times.get("elapsed")),
+            given[0] or asked[0] or None, gpu_type=asked[1],
+            limit=minutes * 60 if minutes is not None and minutes > 0 else None,
+            nodes=known(job.get("nodes")), user=known(job.get("user")),
+            tenant=known(job.get("account")) or known(job.get("partition")),
+            priority=int(_number(job.get("priority")) or 0),
+        )  # fmt: skip
+
+
+def _positive(value: Any) -> float | None:
+    """A moment; sacct writes 0 for a time that has not come."""
+    when = _number(value)
+    return when if when is not None and when > 0 else None
+
+
+def _name(job: dict[str, Any], index: int) -> str:
+    """`123`, `123_4` for a task of an array, `123+1` for a part of a heterogeneous job."""
+    array, het = job.get("array"), job.get("het")
+    if isinstance(array, dict) and (_number(array.get("job_id")) or 0) > 0:
+        task = _number(array.get("task_id"))
+        if task is not None:
+            return f"{int(_number(array['job_id']) or 0)}_{int(task)}"
+    if isinstance(het, dict) and (_number(het.get("job_id")) or 0) > 0:
+        return f"{int(_number(het['job_id']) or 0)}+{int(_number(het.get('job_offset')) or 0)}"
+    return known(job.get("job_id")) or f"entry-{index}"
+
+
+READERS = (Reader("sacct-json", "sacct --json", _recognises, _read),)

@@ -1,0 +1,46 @@
+"""Reads Tiresias CSV, the input of the released Tiresias simulator (NSDI'19)."""
+
+from __future__ import annotations
+
+from dally.traces.assembly import NO_DURATION, NO_SUBMIT, SHORT_ROW, Assembly, Row
+from dally.traces.readers.reader import Reader, has_columns
+from dally.traces.source import Source
+from dally.traces.times import known, number
+from dally.traces.trace import Trace
+
+
+def _recognises(source: Source) -> bool:
+    return has_columns(source, "job_id", "num_gpu", "submit_time", "duration") and (
+        has_columns(source, "iterations") or has_columns(source, "model_name")
+    )
+
+
+def _read(source: Source) -> Trace:
+    assembly = Assembly(source, "Tiresias CSV")
+    table = source.table()
+    job_id, gpus, submit, duration = (table.columns[c] for c in ("job_id", "num_gpu", "submit_time", "duration"))
+    steps, model = table.column("iterations"), table.column("model_name")
+    width = 1 + max(job_id, gpus, submit, duration)
+    for line, fields in table.rows():
+        if len(fields) < width:
+            assembly.drop(SHORT_ROW, line)
+            continue
+        name = known(fields[job_id]) or f"line-{line}"
+        asked = assembly.gpus(number(fields[gpus]), line, name)
+        if asked is None:
+            continue
+        when, ran = number(fields[submit]), number(fields[duration])
+        if when is None:
+            assembly.drop(NO_SUBMIT, line, name)
+        elif ran is None or ran < 0:
+            assembly.drop(NO_DURATION, line, name)
+        else:
+            assembly.rows.append(
+                Row(name, when, asked[0], ran, line, gpu_fraction=asked[1],
+                    steps=number(fields[steps]) if steps is not None and steps < len(fields) else None,
+                    model=known(fields[model]) if model is not None and model < len(fields) else None)
+            )  # fmt: skip
+    return assembly.finish(from_first=False)
+
+
+READERS = (Reader("tiresias", "Tiresias CSV", _recognises, _read),)

@@ -1,0 +1,76 @@
+"""Times and numbers as trace files write them; what stands for "unknown" becomes None, never a guess."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+_UNKNOWN = frozenset({"", "none", "null", "nan", "nat", "n/a", "na", "unknown", "-", "invalid"})
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_ONE_SECOND = timedelta(seconds=1)
+_ELAPSED = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$")
+# Zone names some logs append instead of an offset.
+_ZONES = {"UTC": "+00:00", "GMT": "+00:00", "PST": "-08:00", "PDT": "-07:00"}
+
+
+def number(text: object) -> float | None:
+    """A finite number, or None for anything that is not one."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return float(text) if math.isfinite(text) else None
+    if not isinstance(text, str):
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def moment(text: object) -> tuple[float, bool] | None:
+    """A wall-clock time as seconds since 1970 and whether it named its zone; None where it is unknown.
+
+    A time with an offset is placed in UTC. A naive one is taken as it stands: differences are right as
+    long as the file keeps to one zone. A bare number is seconds since 1970; 0 and below mean "never".
+    """
+    if isinstance(text, str):
+        text = text.strip()
+        if text.lower() in _UNKNOWN:
+            return None
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            zone = _ZONES.get(text[-3:].upper())
+            if zone is not None:
+                return moment(text[:-3].strip() + zone)
+        else:
+            if when.year <= 1970:  # an unset clock: 1970-01-01, give or take the zone
+                return None
+            if when.tzinfo is None:
+                return (when - _EPOCH) / _ONE_SECOND, False
+            return (when - _EPOCH_UTC) / _ONE_SECOND, True
+    value = number(text)
+    return (value, True) if value is not None and value > 0 else None
+
+
+def known(text: object) -> str | None:
+    """A name, or None where the file has a word for "unknown"."""
+    if text is None:
+        return None
+    word = str(text).strip()
+    return None if word.lower() in _UNKNOWN else word
+
+
+def elapsed(text: object) -> float | None:
+    """A length of time as Slurm writes it, `[D-][HH:]MM:SS[.fff]`, or plain seconds."""
+    if isinstance(text, str) and (match := _ELAPSED.match(text.strip())) is not None:
+        days, hours, minutes, secs = (float(part) if part else 0.0 for part in match.groups())
+        return days * 86400 + hours * 3600 + minutes * 60 + secs
+    return number(text)
+
+
+def iso(since_1970: float, zoned: bool) -> str:
+    """The ISO 8601 text of a moment, with an offset only where the file gave one."""
+    when = _EPOCH_UTC + timedelta(seconds=since_1970)
+    return when.isoformat() if zoned else when.replace(tzinfo=None).isoformat()
