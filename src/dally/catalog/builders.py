@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from dally.catalog.architectures import build
@@ -14,9 +15,10 @@ from dally.core.errors import UserError
 from dally.core.topology import Level, LinkKind
 
 _KINDS = [kind.value for kind in LinkKind]
+Resolve = Callable[[str], str | None]  # name or alias → name in the catalog
 
 
-def build_model(name: str, entry: Entry) -> Model:
+def build_model(name: str, entry: Entry, resolve_gpu: Resolve) -> Model:
     precision = Precision(entry.choice("precision", [p.value for p in Precision], "fp32"))
     batch = entry.integer("batch_size", low=1)
     use = entry.entry("utilization")
@@ -24,7 +26,7 @@ def build_model(name: str, entry: Entry) -> Model:
     return entry.finish(
         Model(
             name=name,
-            layers=_layers(entry, precision, batch),
+            layers=_layers(entry, precision, batch, resolve_gpu),
             family=entry.text("family", "cnn"),
             batch_size=batch,
             source=entry.text("source"),
@@ -53,14 +55,14 @@ def _parallelism(entry: Entry) -> Parallelism:
     )
 
 
-def _layers(entry: Entry, precision: Precision, batch: int) -> tuple[Layer, ...]:
+def _layers(entry: Entry, precision: Precision, batch: int, resolve_gpu: Resolve) -> tuple[Layer, ...]:
     """From exactly one of: an architecture, rows in the file, or a CSV file beside it."""
     given = [key for key in ("architecture", "layers", "layers_csv") if key in entry]
     if len(given) != 1:
         raise entry.fail("needs exactly one of architecture, layers and layers_csv")
     width = precision.gradient_width
-    measured_on = entry.text("measured_on", None) if "measured_on" in entry else None
-    entry.value("measured_on", None)
+    measured_on = _reference(entry, "measured_on", resolve_gpu) if "measured_on" in entry else None
+    entry.taken.update(("architecture", "arguments", "layers", "layers_csv", "measured_on"))
     if "architecture" in entry:
         arguments = entry.value("arguments", {})
         if not isinstance(arguments, dict):
@@ -122,7 +124,7 @@ def build_gpu(name: str, entry: Entry) -> Gpu:
     )
 
 
-def build_machine(name: str, entry: Entry) -> Machine:
+def build_machine(name: str, entry: Entry, resolve_gpu: Resolve) -> Machine:
     gpus = entry.integer("gpus", low=1)
     inner = tuple(_inner(level) for level in entry.entries("levels"))
     if prod(level.units for level in inner) != gpus:
@@ -135,7 +137,7 @@ def build_machine(name: str, entry: Entry) -> Machine:
     return entry.finish(
         Machine(
             name=name,
-            gpu=entry.text("gpu"),
+            gpu=_reference(entry, "gpu", resolve_gpu),
             gpus=gpus,
             levels=inner,
             nics=count,
@@ -145,6 +147,14 @@ def build_machine(name: str, entry: Entry) -> Machine:
             title=entry.text("title", ""),
         )
     )
+
+
+def _reference(entry: Entry, key: str, resolve: Resolve) -> str:
+    text = entry.text(key)
+    name = resolve(text)
+    if name is None:
+        raise entry.fail(f"there is no {text!r} in the catalog", key)
+    return name
 
 
 def _inner(entry: Entry) -> InnerLevel:
@@ -187,11 +197,11 @@ def _fabric_level(entry: Entry, *, first: bool) -> FabricLevel:
     )
 
 
-def build_instance(name: str, entry: Entry) -> Instance:
+def build_instance(name: str, entry: Entry, resolve_machine: Resolve) -> Instance:
     return entry.finish(
         Instance(
             name=name,
-            machine=entry.text("machine"),
+            machine=_reference(entry, "machine", resolve_machine),
             price=entry.number("price"),
             region=entry.text("region"),
             date=entry.text("date"),

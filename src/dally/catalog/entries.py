@@ -50,7 +50,10 @@ class Entry:
             if default is _REQUIRED:
                 raise self.fail(f"the field {key!r} is missing")
             return default
-        return _plain(node)
+        try:
+            return _plain(node)
+        except RecursionError:
+            raise self.fail("refers to itself", key) from None
 
     def text(self, key: str, default: Any = _REQUIRED) -> str:
         value = self.value(key, default)
@@ -71,7 +74,9 @@ class Entry:
             raise self.fail(f"must be true or false, not {value!r}", key)
         return value
 
-    def number(self, key: str, default: Any = _REQUIRED, *, low: float = 0.0, high: float = float("inf")) -> float:
+    def number(
+        self, key: str, default: Any = _REQUIRED, *, low: float = 0.0, high: float = float("inf")
+    ) -> float:
         value = self.value(key, default)
         if value is None and default is None:
             return None  # type: ignore[return-value]  # only where the caller's default says so
@@ -155,12 +160,14 @@ def read_sections(path: Path, known: Iterable[str]) -> dict[str, dict[str, Entry
         raise UserError(f"{path}{where}: {problem}") from None
     if root is None:
         return {}
-    top, allowed = _entry(path, "file", root), list(known)
+    allowed = list(known)
+    _entry(path, "the file", root)  # must be a mapping without repeated sections
     sections: dict[str, dict[str, Entry]] = {}
-    for section, node in top.nodes.items():
+    for key, node in root.value:
+        section = str(key.value)
         if section not in allowed:
             raise UserError(
-                f"{path}, line {node.start_mark.line + 1}: there is no section {section!r};"
+                f"{path}, line {key.start_mark.line + 1}: there is no section {section!r};"
                 f" a catalog file has {', '.join(allowed)}"
             )
         names = _entry(path, section, node).nodes

@@ -69,7 +69,9 @@ def _layer(
         except (TypeError, ValueError):
             raise UserError(f"{path}, line {line}: {column} must be a number, not {text!r}") from None
         if not 0 <= value < float("inf"):
-            raise UserError(f"{path}, line {line}: {column} must not be negative or infinite, but is {text!r}")
+            raise UserError(
+                f"{path}, line {line}: {column} must not be negative or infinite, but is {text!r}"
+            )
         return value
 
     if not row["layer"]:

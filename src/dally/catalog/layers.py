@@ -89,7 +89,9 @@ def attention(heads: int, head_width: int, queries: int, keys: int | None = None
     """
     keys = queries if keys is None else keys
     width = heads * head_width
-    return Work((), 4 * queries * keys * width, width * (queries + 2 * keys), width * queries, width * queries)
+    return Work(
+        (), 4 * queries * keys * width, width * (queries + 2 * keys), width * queries, width * queries
+    )
 
 
 def recurrent(

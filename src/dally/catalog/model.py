@@ -149,7 +149,9 @@ class Model:
     def largest_tensor_bytes(self) -> int:
         """Gradient bytes of the largest single tensor that is exchanged."""
         width = self.precision.gradient_width
-        return max((min(layer.gradient_bytes, layer.largest_tensor * width) for layer in self.layers), default=0)
+        return max(
+            (min(layer.gradient_bytes, layer.largest_tensor * width) for layer in self.layers), default=0
+        )
 
     @property
     def skew(self) -> float:

@@ -140,12 +140,18 @@ def find_fabric(name: str) -> Fabric:
     return fabrics().find(name)
 
 
+def efficiencies() -> Mapping[tuple[str, str, str], float]:
+    """(family, GPU generation, arithmetic) → share of the peak."""
+    return _efficiencies(_folders())
+
+
 def efficiency(family: str, generation: str, mode: str) -> float:
     """Share of the peak that a family of models reaches; unknown families and generations get `default`."""
-    table = _efficiencies(_folders())
-    for key in ((family, generation, mode), ("default", generation, mode), ("default", "default", mode)):
-        if key in table:
-            return table[key]
+    table = efficiencies()
+    for known in (family, "default"):
+        for row in (generation, "default"):
+            if (known, row, mode) in table:
+                return table[known, row, mode]
     raise UserError(f"the catalog has no efficiency for {family!r} on {generation!r} with {mode!r}")
 
 
@@ -182,7 +188,7 @@ def _models(folders: tuple[Path, ...]) -> Section[Model]:
     def build(name: str, entry: Entry) -> Model:
         from dally.catalog.builders import build_model
 
-        return build_model(name, entry)
+        return build_model(name, entry, lambda text: _gpus(folders).resolve(text))
 
     return Section("model", _entries("models", folders), build)
 
@@ -202,7 +208,7 @@ def _machines(folders: tuple[Path, ...]) -> Section[Machine]:
     def build(name: str, entry: Entry) -> Machine:
         from dally.catalog.builders import build_machine
 
-        return build_machine(name, entry)
+        return build_machine(name, entry, _gpus(folders).resolve)
 
     return Section("machine", _entries("machines", folders), build)
 
@@ -222,7 +228,7 @@ def _instances(folders: tuple[Path, ...]) -> Section[Instance]:
     def build(name: str, entry: Entry) -> Instance:
         from dally.catalog.builders import build_instance
 
-        return build_instance(name, entry)
+        return build_instance(name, entry, _machines(folders).resolve)
 
     return Section("instance", _entries("instances", folders), build)
 

@@ -84,5 +84,3 @@ def _measured_scale(
 
     other = find_gpu(measured.gpu)
     return scale if other == gpu else scale * effective_flops(model.family, other, precision) / effective
-
-

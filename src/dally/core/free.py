@@ -21,7 +21,7 @@ class Pool:
         self.gpu_type = gpu_type
         self.total = 0
         self.counts: list[list[int]] = [[0] * len(domains) for domains in topology.domains]
-        sizes = [max((d.gpus for d in domains), default=0) for domains in topology.domains]
+        sizes = [max((d.gpus for d in domains), default=0) for domains in topology.domains[:-1]] + [0]
         # at_least[level][d]: bit i is set where domain i of the level has d or more GPUs free
         self.at_least: list[list[int]] = [[0] * (size + 1) for size in sizes]
         for level, domains in enumerate(topology.domains):
@@ -40,6 +40,8 @@ class Pool:
 
     def domains_with(self, level: int, gpus: int) -> int:
         """Bit set of the level's domains with at least so many GPUs free."""
+        if level == len(self.at_least) - 1:
+            return 1 if self.total >= gpus else 0  # the whole cluster is one domain: its count is the total
         sets = self.at_least[level]
         return sets[gpus] if gpus < len(sets) else 0
 
@@ -100,7 +102,7 @@ class FreeGpus:
         pool.total += change
         shift = pool.shift
         level = self.topology.machine_level
-        for domain in unit.domains:
+        for domain in unit.domains[:-1]:
             shift(level, domain, change)
             level += 1
         if self._islands:

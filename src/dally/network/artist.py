@@ -33,7 +33,7 @@ class ArtistDimension:
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.links < 1:
-            raise UserError(f"a dimension needs at least one GPU and one link, not {self.size} and {self.links}")
+            raise UserError(f"a dimension needs a GPU and a link at least, not {self.size} and {self.links}")
         if self.size > 1 and self.usable_links < 1:
             raise UserError(f"{self.links} links cannot connect {self.size} GPUs ({self.kind})")
         if not self.bandwidth > 0 or not self.latency_ns >= 0:
@@ -48,16 +48,17 @@ class ArtistDimension:
 
 
 def links_of(kind: Kind, size: int) -> int:
-    """The links the authors give a dimension: a ring an even number of at least 4, the others one per GPU."""
+    """The links the authors give a dimension: an even number of at least 4 on a ring, else one per GPU."""
     return max(4, size + size % 2) if kind == "ring" else size
 
 
 def original_dimension(level: str, size: int) -> ArtistDimension:
-    """A dimension of the authors' fabric: `mesh` and `machine` inside a machine, then `rack`, then `cluster`."""
+    """A dimension of the authors' fabric: `mesh` and `machine` inside a machine, `rack`, `cluster`."""
     try:
         kind, gigabytes, latency_ns = _ORIGINAL[level]
     except KeyError:
-        raise UserError(f"{level!r} is not a level of Dally's fabric; choose from {', '.join(_ORIGINAL)}") from None
+        levels = ", ".join(_ORIGINAL)
+        raise UserError(f"{level!r} is not a level of Dally's fabric; choose from {levels}") from None
     return ArtistDimension(kind, size, links_of(kind, size), gigabytes * GIB, latency_ns)
 
 

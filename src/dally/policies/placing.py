@@ -88,7 +88,7 @@ def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bo
     for index in bits(fitting):
         domain = topology.domains[level][index]
         machines = _fewest(pool, topology.machine_level, gpus, domain.start, domain.stop)
-        key = (len(machines), pool.counts[level][index] if tight else 0)
+        key = (len(machines), pool.counts[level][index] if tight else 0)  # at the top there is only one
         if best is None or key < best_key:
             best, best_key = machines, key
     assert best is not None

@@ -7,8 +7,10 @@ per job (bounds_sizes.py) and `room` the largest total of it that can run at onc
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +51,71 @@ def srpt_completions(release: Floats, work: Floats, speed: float) -> Floats:
     return np.asarray(done, dtype=np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class Tank:
+    """What happens in a tank: the area under its backlog, and its busy periods in order."""
+
+    area: float
+    begin: Floats
+    end: Floats
+
+    def busy_until(self, moments: Floats) -> Floats:
+        """For each moment, when the tank that is not empty then is empty next; 0 if it is empty."""
+        if not len(self.begin):
+            return np.zeros(len(moments))
+        at = np.searchsorted(self.begin, moments, side="right") - 1
+        until = self.end[np.maximum(at, 0)]
+        return np.where((at >= 0) & (moments < until), until, 0.0)
+
+    def wait_poured(self, release: Floats, run_time: Floats) -> Floats:
+        """∫ from r to r + p of the time until the tank is empty: what a job poured behind it waits, per size."""
+        if not len(self.begin):
+            return np.zeros(len(release))
+        triangle = (self.end - self.begin) ** 2 / 2
+        grid = 2.0 ** (math.ceil(math.log2(float(triangle.sum()))) - 51)  # exact sums, as in `fill`
+        before = np.concatenate(([0.0], np.cumsum(np.floor(triangle / grid)))) * grid
+        # The periods that end after the release, up to the one that begins before the job's own end.
+        first = np.searchsorted(self.end, release, side="right")
+        last = np.searchsorted(self.begin, release + run_time, side="left") - 1
+        some = first <= last
+        first, last = first[some], last[some]
+        start = np.maximum(release[some], self.begin[first])
+        stop = np.minimum((release + run_time)[some], self.end[last])
+        alone = (stop - start) * (self.end[first] - (start + stop) / 2)
+        head = (self.end[first] - start) ** 2 / 2
+        tail = (stop - self.begin[last]) * (self.end[last] - (self.begin[last] + stop) / 2)
+        between = np.maximum(before[last] - before[np.minimum(first + 1, last)], 0.0)
+        waits = np.zeros(len(release))
+        waits[some] = np.where(first == last, alone, head + between + tail)
+        return waits
+
+
+def fill(times: Floats, change: Floats, room: float) -> Tank:
+    """A tank that drains at `room` and is filled at a rate that changes by `change` at the (sorted) `times`."""
+    slope = np.cumsum(change)[:-1] - room
+    if not np.any(slope > 0):
+        return Tank(0.0, np.zeros(0), np.zeros(0))
+    length = np.diff(times)
+    rise = slope * length
+    total = float(np.abs(rise).sum())
+    if total == 0:
+        return Tank(0.0, np.zeros(0), np.zeros(0))
+    # Rounded down to a grid on which float sums are exact: the backlog can only come out too small.
+    grid = 2.0 ** (math.ceil(math.log2(total)) - 51)
+    level = np.cumsum(np.floor(rise / grid))
+    after = (level - np.minimum(np.minimum.accumulate(level), 0.0)) * grid
+    before = np.concatenate(([0.0], after[:-1]))
+    dries = (before > 0) & (after == 0)
+    needs = before[dries] / -slope[dries]
+    rest = float(after[-1])
+    area = float(np.sum((before + after)[~dries] / 2 * length[~dries]))
+    area += float(np.sum(before[dries] / 2 * needs)) + rest**2 / (2 * room)
+    end = times[:-1][dries] + needs
+    if rest > 0:
+        end = np.append(end, times[-1] + rest / room)
+    return Tank(area, times[:-1][(before == 0) & (after > 0)], end)
+
+
 def poured_delay(
     release: Floats,
     run_time: Floats,
@@ -60,36 +127,40 @@ def poured_delay(
 
     The mean-busy-time relaxation with progressive release: Σ over thresholds of (1/u_k − 1/u_{k+1}) times the
     area under the backlog of the jobs whose work is at most u_k. Any subset of thresholds gives a valid lower
-    sum, so thresholds are added where they can gain most until `evaluations` of them are spent.
+    sum, so thresholds are added where they can gain most until `evaluations` of them are spent. The jobs
+    between two thresholds at least wait behind the tank of the lower one.
     """
-    work = size * run_time
-    kept = work > 0
+    kept = size * run_time > 0
     if not kept.any():
         return 0.0
-    release, run_time, size, work = release[kept], run_time[kept], size[kept], work[kept]
+    release, run_time, size = release[kept], run_time[kept], size[kept]
+    work = size * run_time
     times = np.concatenate((release, release + run_time))
     order = np.argsort(times, kind="stable")
     times = times[order]
     change = np.concatenate((size, -size))[order]
     event_work = np.concatenate((work, work))[order]
     works = np.unique(work)
+    rooms: dict[int, float] = {}
+    tanks: dict[int, Tank] = {-1: Tank(0.0, np.zeros(0), np.zeros(0))}
 
-    def area(k: int) -> float:
+    def evaluate(k: int) -> None:
         chosen = event_work <= works[k]
-        room = room_for(_spread(kept, work <= works[k]))
-        return backlog_area(times[chosen], change[chosen], room)
+        everyone = np.zeros(len(kept), dtype=np.bool_)
+        everyone[kept] = work <= works[k]
+        rooms[k] = room_for(everyone)
+        tanks[k] = fill(times[chosen], change[chosen], rooms[k])
 
-    last = len(works) - 1
-    areas = {-1: 0.0, last: area(last)}
     # Gaps between neighbouring thresholds a < b, by the most that thresholds between them could add.
     gaps: list[tuple[float, int, int]] = []
 
     def open_gap(a: int, b: int) -> None:
-        gain = (areas[b] - areas[a]) * (1 / works[a + 1] - 1 / works[b])
+        gain = (tanks[b].area - tanks[a].area) * (1 / works[a + 1] - 1 / works[b])
         if b - a > 1 and gain > 0:
             heapq.heappush(gaps, (-gain, a, b))
 
-    open_gap(-1, last)
+    evaluate(len(works) - 1)
+    open_gap(-1, len(works) - 1)
     enough = 1e-4 * float(run_time.sum())
     for _ in range(evaluations - 1):
         if not gaps or -sum(gap[0] for gap in gaps) < enough:
@@ -97,50 +168,21 @@ def poured_delay(
         _, a, b = heapq.heappop(gaps)
         middle = int(np.searchsorted(works, math.sqrt(works[a + 1] * works[b])))
         middle = min(max(middle, a + 1), b - 1)
-        areas[middle] = area(middle)
+        evaluate(middle)
         open_gap(a, middle)
         open_gap(middle, b)
 
-    thresholds = sorted(k for k in areas if k >= 0)
+    thresholds = sorted(rooms)
     # More jobs never have less backlog, though the room of the larger class may be larger: keep the best so far.
-    backlog = np.maximum.accumulate([areas[k] for k in thresholds])
+    backlog = np.maximum.accumulate([tanks[k].area for k in thresholds])
     weight = 1 / works[thresholds]
-    return float(np.sum((weight - np.append(weight[1:], 0.0)) * backlog))
-
-
-def backlog_area(times: Floats, change: Floats, room: float) -> float:
-    """∫ Q dt of a tank that drains at `room` and is filled at a rate that changes by `change` at `times`."""
-    rate = np.cumsum(change)[:-1]
-    length = np.diff(times)
-    slope = rate - room
-    if not np.any(slope > 0):
-        return 0.0
-    rise = slope * length
-    # Rounded down to a grid on which float sums are exact: the backlog can only come out too small.
-    total = float(np.abs(rise).sum())
-    grid = 2.0 ** (math.ceil(math.log2(total)) - 51)
-    level = np.cumsum(np.floor(rise / grid))
-    after = (level - np.minimum(np.minimum.accumulate(level), 0.0)) * grid
-    before = np.concatenate(([0.0], after[:-1]))
-    runs_dry = (after == 0) & (slope < 0)
-    dry = float(np.sum(before[runs_dry] ** 2 / (-2 * slope[runs_dry])))
-    wet = ~runs_dry
-    full = float(np.sum((before[wet] + after[wet]) / 2 * length[wet]))
-    return dry + full + float(after[-1]) ** 2 / (2 * room)
-
-
-def busy_until(times: Floats, change: Floats, room: float, moments: Floats) -> Floats:
-    """For each moment, when the tank that is not empty then is empty next; 0 if it is empty."""
-    slope = np.append(np.cumsum(change)[:-1], 0.0) - room
-    level = np.cumsum(slope[:-1] * np.diff(times))
-    before = np.concatenate(([0.0], level - np.minimum(np.minimum.accumulate(level), 0.0)))
-    dry = np.where(slope < 0, times + before / np.maximum(-slope, 1e-300), np.inf)
-    empties = np.where(dry <= np.append(times[1:], np.inf), dry, np.inf)
-    following = np.minimum.accumulate(empties[::-1])[::-1]
-    at = np.searchsorted(times, moments, side="right") - 1
-    within = np.maximum(at, 0)
-    empty = (at < 0) | ((slope[within] <= 0) & (dry[within] <= moments))
-    return np.where(empty, 0.0, following[within])
+    delay = float(np.sum((weight - np.append(weight[1:], 0.0)) * backlog))
+    for kth, (a, b) in enumerate(itertools.pairwise(thresholds)):
+        if rooms[a] == rooms[b] and tanks[a].area == backlog[kth]:
+            between = (work > works[a]) & (work < works[b])
+            waits = size[between] * tanks[a].wait_poured(release[between], run_time[between])
+            delay += float(np.sum(waits * (1 / work[between] - weight[kth + 1])))
+    return delay
 
 
 def poured_end(release: Floats, run_time: Floats, size: Floats, room: float) -> float:
@@ -155,10 +197,3 @@ def poured_end(release: Floats, run_time: Floats, size: Floats, room: float) -> 
     rate = np.cumsum(np.concatenate((size, -size))[order])[:-1]
     left = np.append(np.cumsum((rate * np.diff(times))[::-1])[::-1], 0.0)
     return float(np.max(times + left / room))
-
-
-def _spread(kept: Mask, chosen: Mask) -> Mask:
-    """A choice among the kept jobs, as a choice among all."""
-    everyone = np.zeros(len(kept), dtype=np.bool_)
-    everyone[kept] = chosen
-    return everyone

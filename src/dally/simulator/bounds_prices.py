@@ -15,18 +15,19 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dally.simulator.bounds_fluid import busy_until
+from dally.simulator.bounds_fluid import fill
 
 Floats = NDArray[np.float64]
 
 _NODES = 129  # of the price; more follow it better and cost time in proportion
-_SAMPLE = 1500  # jobs on which the price is searched
-_STEPS = 80  # of that search
-_CHUNK = 512  # jobs per matrix: small enough to stay in the processor's cache
+_SAMPLE = 800  # jobs on which the price is searched
+_STEPS = 60  # of that search
+_CHUNK = 256  # jobs per matrix: small enough to stay in the processor's cache
 _START_THRESHOLDS = 32
+_FINE = 2001  # moments at which the first price is looked at to place the nodes
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Choices:
     """Jobs against the intervals between the price's nodes; a row per job, times from its own release."""
 
@@ -37,7 +38,6 @@ class _Choices:
     length: Floats  # of that part
     age: Floats  # from the release to the begin of that part
     beyond: Floats  # from the release to the end of the last interval, where the price is zero
-    alpha: Floats  # the dearest second each job buys, as found so far
 
     @classmethod
     def of(cls, release: Floats, run_time: Floats, size: Floats, nodes: Floats) -> Self:
@@ -46,11 +46,9 @@ class _Choices:
         length = np.maximum(nodes[1:], column) - begin
         urgency = 1 / (size * run_time)
         beyond = np.maximum(nodes[-1] - release, 0.0)
-        return cls(
-            run_time, size, urgency, begin - nodes[:-1], length, begin - column, beyond, urgency * run_time
-        )
+        return cls(run_time, size, urgency, begin - nodes[:-1], length, begin - column, beyond)
 
-    def respond(self, nodes: Floats, price: Floats, rounds: int) -> tuple[Floats, Floats, Floats]:
+    def respond(self, nodes: Floats, price: Floats) -> tuple[Floats, Floats, Floats]:
         """Each job's least delay plus cost; and, per interval, the room it buys and where in it."""
         climb = np.diff(price) / np.diff(nodes)
         urgency = self.urgency[:, None]
@@ -58,25 +56,9 @@ class _Choices:
         tilt = urgency + climb
         rise = tilt * self.length
         low = first + np.minimum(rise, 0.0)
-        width = np.maximum(np.abs(rise), 1e-300)
-        density = self.length / width
+        width = np.maximum(np.abs(rise), 1e-200)
         free = self.urgency * self.beyond  # cost rate of the first second beyond the last node
-
-        # A job buys every second dearer than alpha not at all. The α that buys exactly p seconds is best, but
-        # any α gives a bound (αp − ∫(α − cost)⁺ is concave with its maximum there): Newton, inside a bracket.
-        under, over = np.zeros_like(free), free + self.urgency * self.run_time
-        alpha = np.clip(self.alpha, under, over)
-        for _ in range(rounds):
-            share = np.clip((alpha[:, None] - low) / width, 0.0, 1.0)
-            bought = np.einsum("ij,ij->i", share, self.length) + np.maximum(alpha - free, 0.0) / self.urgency
-            partly = (share > 0) & (share < 1)
-            steep = np.einsum("ij,ij->i", partly, density) + (alpha > free) / self.urgency
-            short = bought < self.run_time
-            under, over = np.where(short, alpha, under), np.where(short, over, alpha)
-            step = alpha + (self.run_time - bought) / np.maximum(steep, 1e-300)
-            inside = (step >= under) & (step <= over)
-            alpha = np.where(inside, step, (under + over) / 2)
-        self.alpha = alpha
+        alpha = self._dearest_second(low, width, free)
         share = np.clip((alpha[:, None] - low) / width, 0.0, 1.0)
         # ∫(α − cost)⁺ over an interval: a triangle if α cuts it, plus a rectangle if α is above it.
         above = np.maximum(alpha[:, None] - low - width, 0.0)
@@ -87,21 +69,52 @@ class _Choices:
         centre = self.since + np.where(tilt > 0, used / 2, self.length - used / 2)
         return value, self.size[:, None] * used, centre / np.diff(nodes)
 
+    def _dearest_second(self, low: Floats, width: Floats, free: Floats) -> Floats:
+        """The cost rate α below which each job finds exactly the p seconds it needs.
 
-def priced_delay(release: Floats, run_time: Floats, size: Floats, room: float, end: float) -> float:
-    """A lower bound on the total delay Σ (C − r − p); `end` is how far a price may reach (a makespan, say)."""
+        A job buys all seconds cheaper than α. αp − ∫(α − cost)⁺ is concave in α with its maximum there, but
+        a bound for any α, so this search may be a little off: intervals of nearly constant cost are widened.
+        """
+        widened = np.maximum(width, 1e-7 * (free + self.urgency * self.run_time)[:, None])
+        density = self.length / widened
+        knots = np.concatenate((low, low + widened, free[:, None]), axis=1)
+        turns = np.concatenate((density, -density, (1 / self.urgency)[:, None]), axis=1)
+        order = np.argsort(knots, axis=1)
+        knots = np.take_along_axis(knots, order, axis=1)
+        steep = np.cumsum(np.take_along_axis(turns, order, axis=1), axis=1)
+        bought = np.zeros_like(knots)
+        np.cumsum(steep[:, :-1] * np.diff(knots, axis=1), axis=1, out=bought[:, 1:])
+        at = np.maximum(np.sum(bought < self.run_time[:, None], axis=1) - 1, 0)
+        rows = np.arange(len(at))
+        missing = self.run_time - bought[rows, at]
+        return np.asarray(knots[rows, at] + missing / np.maximum(steep[rows, at], 1e-300))
+
+
+def priced_delay(
+    release: Floats, run_time: Floats, size: Floats, room: float, end: float, beat: float = 0.0
+) -> float:
+    """A lower bound on the total delay Σ (C − r − p); `end` is how far a price may reach (a makespan, say).
+
+    0 if the sample says that it would stay clearly below `beat`, another bound already known.
+    """
     kept = size * run_time > 0
     if end <= 0 or not kept.any():
         return 0.0
     release, run_time, size = release[kept], run_time[kept], size[kept]
-    nodes = np.linspace(0.0, end, _NODES)
-    price = _search(release, run_time, size, room, nodes)
-    if not price.any():
+    rows, weight = _sample(size * run_time)
+    few = release[rows], run_time[rows], size[rows], weight
+    fine = np.linspace(0.0, end, _FINE)
+    first = _poured_price(*few, room, fine)
+    if not first.any():
+        return 0.0  # nothing ever overflows, so no price above zero would gain
+    nodes = _placed(fine, first, min(_NODES, 8 * len(rows) + 1))
+    price, estimate = _search(*few, room, nodes)
+    if estimate < 0.9 * beat:
         return 0.0
     total = -room * float(np.trapezoid(price, nodes))
     # Where the price falls more slowly than its urgency everywhere, a job gains nothing by waiting.
     fall = max(float(np.max(-np.diff(price) / np.diff(nodes))), 0.0)
-    prompt = 1 >= fall * size * run_time
+    prompt = fall * size * run_time <= 1
     spent = _Antiderivative(nodes, price)
     begin, finish = release[prompt], (release + run_time)[prompt]
     total += float(np.sum(size[prompt] * (spent.at(finish) - spent.at(begin))))
@@ -109,21 +122,30 @@ def priced_delay(release: Floats, run_time: Floats, size: Floats, room: float, e
     for at in range(0, len(patient), _CHUNK):
         rows = patient[at : at + _CHUNK]
         choices = _Choices.of(release[rows], run_time[rows], size[rows], nodes)
-        total += float(choices.respond(nodes, price, rounds=16)[0].sum())
+        total += float(choices.respond(nodes, price)[0].sum())
     return max(total, 0.0)
 
 
-def _search(release: Floats, run_time: Floats, size: Floats, room: float, nodes: Floats) -> Floats:
-    """A good price: from the poured tank's, uphill along the sign of demand minus room at every node."""
-    rows, weight = _sample(size * run_time)
-    release, run_time, size = release[rows], run_time[rows], size[rows]
+def _placed(fine: Floats, price: Floats, count: int) -> Floats:
+    """Nodes, half of them evenly in time, half where the price moves."""
+    move = np.sqrt(np.abs(np.diff(price)))
+    share = 1 / len(move) + move / move.sum()
+    reached = np.concatenate(([0.0], np.cumsum(share)))
+    nodes = np.interp(np.linspace(0.0, 1.0, count), reached / reached[-1], fine)
+    return np.unique(nodes)
+
+
+def _search(
+    release: Floats, run_time: Floats, size: Floats, weight: Floats, room: float, nodes: Floats
+) -> tuple[Floats, float]:
+    """A good price, and its bound as far as the sample tells.
+
+    From the poured tank's price uphill, along the sign of demand minus room at every node.
+    """
     price = _poured_price(release, run_time, size, weight, room, nodes)
-    if not price.any():
-        return price
-    chunks = [slice(at, at + _CHUNK) for at in range(0, len(rows), _CHUNK)]
+    chunks = [slice(at, at + _CHUNK) for at in range(0, len(release), _CHUNK)]
     parts = [(_Choices.of(release[c], run_time[c], size[c], nodes), weight[c]) for c in chunks]
-    supply = room * np.gradient(nodes)
-    supply[[0, -1]] /= 2
+    supply = room / 2 * (np.diff(nodes, prepend=nodes[0]) + np.diff(nodes, append=nodes[-1]))
     stride = 0.15 * (price + 0.05 * price.mean())
     best, best_value = price, -np.inf
     last_sign = np.zeros(len(nodes))
@@ -131,7 +153,7 @@ def _search(release: Floats, run_time: Floats, size: Floats, room: float, nodes:
         value = -float(supply @ price)
         demand = np.zeros(len(nodes))
         for choices, weights in parts:
-            delay, used, centre = choices.respond(nodes, price, rounds=4)
+            delay, used, centre = choices.respond(nodes, price)
             value += float(weights @ delay)
             late = weights @ (used * centre)
             demand[:-1] += weights @ used - late
@@ -143,7 +165,7 @@ def _search(release: Floats, run_time: Floats, size: Floats, room: float, nodes:
         last_sign = sign
         price = np.maximum(price + sign * stride, 0.0)
         price[-1] = 0.0
-    return best
+    return best, best_value
 
 
 def _sample(work: Floats) -> tuple[NDArray[np.int64], Floats]:
@@ -172,7 +194,7 @@ def _poured_price(
         times = np.concatenate((release[few], (release + run_time)[few]))
         order = np.argsort(times, kind="stable")
         change = np.concatenate((size[few] * weight[few], -size[few] * weight[few]))[order]
-        price += step * np.maximum(busy_until(times[order], change, room, nodes) - nodes, 0.0)
+        price += step * np.maximum(fill(times[order], change, room).busy_until(nodes) - nodes, 0.0)
     price[-1] = 0.0
     return price
 

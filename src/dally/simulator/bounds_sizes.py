@@ -125,7 +125,8 @@ def size_functions(gangs: GangSizes, run_time: Floats, capacity: float) -> list[
     unit = int(np.gcd.reduce(demand))
     worth = demand[-1] > _PRICED_SHARE * limit and len(demand) <= _PRICED_SIZES
     if worth and limit // unit <= _PRICED_CAPACITY:
-        need = np.bincount(gangs.index, weights=run_time, minlength=len(demand))
+        need = np.zeros(len(demand))
+        np.add.at(need, gangs.index, run_time)
         candidates.append(("prices", packing_prices(gangs.demand / unit, need, limit // unit)))
     for k in _ROUNDINGS:
         # u^(k)(x) = x if (k+1)x is whole, else ⌊(k+1)x⌋/k, times k(k+1) so that it is a whole number

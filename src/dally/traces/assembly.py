@@ -200,4 +200,6 @@ class Assembly:
         if total == 0:
             raise UserError(f"{self.source.shown} looks like {self.format} but has no rows")
         reasons = ", ".join(f"{count} × {reason}" for reason, count in self.dropped.most_common())
-        raise UserError(f"{self.source.shown} looks like {self.format} but none of its {total} rows is usable: {reasons}")
+        raise UserError(
+            f"{self.source.shown} looks like {self.format} but none of its {total} rows is usable: {reasons}"
+        )

@@ -31,6 +31,8 @@ def find_reader(source: Source, format: str | None = None) -> Reader:
         if format not in readers:
             raise UserError(f"{format!r} is not a trace format; known are {', '.join(readers)}")
         return readers[format]
+    if source.is_parquet:  # the own format is the only binary one
+        return readers["dally"]
     for reader in readers.values():
         if reader.recognises(source):
             return reader
@@ -46,6 +48,9 @@ def _unknown(source: Source) -> str:
         first = document[0] if isinstance(document, list) and document else document
         keys = ", ".join(list(first)[:12]) if isinstance(first, dict) else type(first).__name__
         return f"{source.shown} is JSON but no trace: its entries have the keys {keys or 'none'}; known are {known}"
+    lines = source.head_lines(2)
+    if len(lines) > 1 and "jobid" in lines[0].lower().split() and set(lines[1]) <= set("- "):
+        return f"{source.shown} is sacct output in aligned columns, which cut long fields: call sacct with -P or --json"
     columns = source.header()
     found = ", ".join(column[:40] for column in columns[:12]) + (", …" if len(columns) > 12 else "")
     return f"{source.shown} is not a known trace: its first line reads {found!r}; known are {known}"

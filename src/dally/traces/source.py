@@ -34,9 +34,8 @@ class Source:
         return self.path is not None and self.path.is_dir()
 
     @property
-    def suffix(self) -> str:
-        """The ending of the file's name, a final `.gz` aside."""
-        return Path(self.path.name.removesuffix(".gz")).suffix.lower() if self.path is not None else ""
+    def is_parquet(self) -> bool:
+        return self.data[:4] == b"PAR1"
 
     @property
     def text(self) -> str:
@@ -94,6 +93,15 @@ class Table:
     def column(self, *names: str) -> int | None:
         """Index of the first of these columns that the table has."""
         return next((self.columns[name] for name in names if name in self.columns), None)
+
+    def needed(self, *names: str) -> tuple[int, ...]:
+        """Indices of columns the table must have."""
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            found = ", ".join(name[:40] for name in list(self.columns)[:12])
+            lack = ", ".join(missing)
+            raise UserError(f"{self._source.shown} lacks the columns {lack}: its first line reads {found!r}")
+        return tuple(self.columns[name] for name in names)
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
         """Data rows with their line numbers; blank lines and `#` comments are no rows."""

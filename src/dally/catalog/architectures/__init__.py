@@ -51,11 +51,17 @@ def build(architecture: str, arguments: Mapping[str, Any], gradient_width: int) 
                 f"architecture {architecture!r} has no argument {name!r}; it has {', '.join(wanted)}"
             )
         expected = str(wanted[name].annotation)
-        if expected == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UserError(f"argument {name!r} of {architecture!r} must be a positive whole number, not {value!r}")
+        if expected.startswith("int") and (
+            isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ):
+            raise UserError(
+                f"argument {name!r} of {architecture!r} must be a positive whole number, not {value!r}"
+            )
         if expected == "bool" and not isinstance(value, bool):
             raise UserError(f"argument {name!r} of {architecture!r} must be true or false, not {value!r}")
-    missing = [name for name, spec in wanted.items() if spec.default is Parameter.empty and name not in arguments]
+    missing = [
+        name for name, spec in wanted.items() if spec.default is Parameter.empty and name not in arguments
+    ]
     if missing:
         raise UserError(f"architecture {architecture!r} needs the argument {missing[0]!r}")
     table = Table(gradient_width)

@@ -166,7 +166,11 @@ def inception_v4(table: Table, classes: int = 1000, image: int = 299) -> None:
     )
     for index in range(3):
         size = net.size
-        _block(net, f"c{index}", [[_one(256)], [_one(384)], [_one(384), _one(448, (3, 1)), _one(512, (1, 3))], [_one(256)]])
+        _block(
+            net,
+            f"c{index}",
+            [[_one(256)], [_one(384)], [_one(384), _one(448, (3, 1)), _one(512, (1, 3))], [_one(256)]],
+        )
         for path, inputs in (("a", 384), ("b", 512)):
             for kernel in ((1, 3), (3, 1)):
                 net.at(inputs, size).conv(f"c{index}.split_{path}.{kernel[0]}x{kernel[1]}", 256, kernel)

@@ -40,7 +40,9 @@ def deepspeech2(
         work = [cell] if not index else [normalisation(inputs, steps), cell]
         table.row(f"rnns.{index}", "gru", work)
         inputs = hidden
-    table.row("fc", "linear", [normalisation(hidden, steps), linear(hidden, symbols, positions=steps, bias=False)])
+    table.row(
+        "fc", "linear", [normalisation(hidden, steps), linear(hidden, symbols, positions=steps, bias=False)]
+    )
 
 
 def a3c(table: Table, image: int = 42, hidden: int = 256, actions: int = 6, steps: int = 20) -> None:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dally.catalog.layers import Table, Work, activation, attention, conv, embedding, free_tensor, linear
 from dally.catalog.layers import normalisation as norm
+from dally.core.errors import UserError
+
+
+def _head_width(hidden: int, heads: int) -> int:
+    if hidden % heads:
+        raise UserError(f"a width of {hidden} cannot be divided among {heads} heads")
+    return hidden // heads
 
 
 def bert(
@@ -23,7 +30,11 @@ def bert(
         table.row(
             f"{name}.attention.output",
             "linear",
-            [attention(heads, hidden // heads, words), linear(hidden, hidden, positions=words), norm(hidden, words)],
+            [
+                attention(heads, _head_width(hidden, heads), words),
+                linear(hidden, hidden, positions=words),
+                norm(hidden, words),
+            ],
         )
         table.row(
             f"{name}.intermediate",
@@ -46,12 +57,14 @@ def gpt2(
     for index in range(layers):
         name = f"h.{index}"
         table.row(
-            f"{name}.attn.c_attn", "linear", [norm(hidden, words), linear(hidden, 3 * hidden, positions=words)]
+            f"{name}.attn.c_attn",
+            "linear",
+            [norm(hidden, words), linear(hidden, 3 * hidden, positions=words)],
         )
         table.row(
             f"{name}.attn.c_proj",
             "linear",
-            [attention(heads, hidden // heads, words), linear(hidden, hidden, positions=words)],
+            [attention(heads, _head_width(hidden, heads), words), linear(hidden, hidden, positions=words)],
         )
         table.row(
             f"{name}.mlp.c_fc",
@@ -64,7 +77,9 @@ def gpt2(
         )
         table.row(f"{name}.mlp.c_proj", "linear", [linear(4 * hidden, hidden, positions=words)])
     table.row("ln_f", "norm", [norm(hidden, words)])
-    table.row("lm_head (shares wte)", "linear", [_shared(linear(hidden, vocabulary, positions=words, bias=False))])
+    table.row(
+        "lm_head (shares wte)", "linear", [_shared(linear(hidden, vocabulary, positions=words, bias=False))]
+    )
 
 
 def _shared(work: Work) -> Work:
@@ -83,7 +98,7 @@ def llama(
     vocabulary: int = 32000,
 ) -> None:
     """Llama, arXiv 2302.13971 and 2307.09288: RMS norms, gated linear units, grouped keys in the largest."""
-    words, head = sequence, hidden // heads
+    words, head = sequence, _head_width(hidden, heads)
     keys = (key_heads or heads) * head
     table.row("embed_tokens", "embedding", [embedding(vocabulary, hidden, positions=words)])
 
@@ -118,11 +133,13 @@ def vit(
     table.row("pos_embedding", "embedding", [free_tensor(tokens * hidden, tokens * hidden)])
     for index in range(layers):
         name = f"encoder.{index}"
-        table.row(f"{name}.in_proj", "linear", [norm(hidden, tokens), linear(hidden, 3 * hidden, positions=tokens)])
+        table.row(
+            f"{name}.in_proj", "linear", [norm(hidden, tokens), linear(hidden, 3 * hidden, positions=tokens)]
+        )
         table.row(
             f"{name}.out_proj",
             "linear",
-            [attention(heads, hidden // heads, tokens), linear(hidden, hidden, positions=tokens)],
+            [attention(heads, _head_width(hidden, heads), tokens), linear(hidden, hidden, positions=tokens)],
         )
         table.row(
             f"{name}.mlp.0",
@@ -149,7 +166,7 @@ def transformer(
     shared_embeddings: bool = True,
 ) -> None:
     """The encoder-decoder of arXiv 1706.03762; positions are sinusoids, the output shares the target's embedding."""
-    words, head = sequence, hidden // heads
+    words, head = sequence, _head_width(hidden, heads)
 
     def plain(inputs: int, outputs: int, *, bias: bool = False) -> Work:
         return linear(inputs, outputs, positions=words, bias=bias)
@@ -158,7 +175,9 @@ def transformer(
         for part in ("query", "key", "value"):
             table.row(f"{name}.{part}", "linear", [plain(hidden, hidden)])
         table.row(
-            f"{name}.output", "linear", [attention(heads, head, words), plain(hidden, hidden), norm(hidden, words)]
+            f"{name}.output",
+            "linear",
+            [attention(heads, head, words), plain(hidden, hidden), norm(hidden, words)],
         )
 
     def feed(name: str) -> None:
@@ -201,13 +220,15 @@ def transformer_xl(
         table.row(f"{name}.qkv_net", "linear", [linear(hidden, 3 * hidden, positions=span, bias=False)])
         table.row(f"{name}.r_net", "linear", [linear(hidden, hidden, positions=span, bias=False)])
         # Content and position scores each cost a product of queries and keys.
-        scores = attention(heads, hidden // heads, words, span)
+        scores = attention(heads, _head_width(hidden, heads), words, span)
         table.row(
             f"{name}.o_net",
             "linear",
             [scores, scores, linear(hidden, hidden, positions=words, bias=False), norm(hidden, words)],
         )
-        table.row(f"{name}.ff.0", "linear", [linear(hidden, inner, positions=words), activation(inner * words)])
+        table.row(
+            f"{name}.ff.0", "linear", [linear(hidden, inner, positions=words), activation(inner * words)]
+        )
         table.row(f"{name}.ff.3", "linear", [linear(inner, hidden, positions=words), norm(hidden, words)])
     table.row(
         "softmax (shares word_emb)",

@@ -124,7 +124,8 @@ class AstraSim:
                 raise UserError(f"{binary} cannot be run ({error.strerror})") from error
         if done.returncode != 0:
             last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-            raise UserError(f"{binary} ended with exit code {done.returncode}: {''.join(last) or 'no message'}")
+            why = "".join(last) or "no message"
+            raise UserError(f"{binary} ended with exit code {done.returncode}: {why}")
         answer = parse_output(done.stdout, fabric.gpus, str(binary))
         if self._cache is not None:
             self._cache.mkdir(parents=True, exist_ok=True)
@@ -134,7 +135,7 @@ class AstraSim:
         return answer
 
     def _stored(self, key: str, gpus: int) -> AstraRun | None:
-        """An answer from the cache folder; one that cannot be read, or is not for these ranks, is not there."""
+        """An answer from the cache folder; a torn one, or one for other ranks, counts as absent."""
         if self._cache is None:
             return None
         try:
@@ -154,8 +155,8 @@ def parse_output(stdout: str, ranks: int, binary: str = "ASTRA-sim") -> AstraRun
     missing = [rank for rank in range(ranks) if rank not in found]
     if missing:
         raise UserError(
-            f"{binary} stopped without finishing {len(missing)} of {ranks} ranks, the first is rank {missing[0]}: "
-            "its simulation deadlocked"
+            f"{binary} stopped without finishing {len(missing)} of {ranks} ranks, "
+            f"the first is rank {missing[0]}: its simulation deadlocked"
         )
     return AstraRun(
         tuple(found[rank][0] for rank in range(ranks)), tuple(found[rank][1] for rank in range(ranks))

@@ -45,7 +45,7 @@ Node = Compute | Communicate
 def step_nodes(layers: Sequence[Layer], bucket_bytes: int | None = BUCKET_BYTES) -> list[Node]:
     """The nodes of one data-parallel step, the same for every rank.
 
-    Durations are cut at whole microseconds of the running total, so that their sum is not off by a layer each.
+    Durations are cut at whole microseconds of the running total, so that their errors do not add up.
     """
     if not layers:
         raise UserError("a step needs at least one layer")

@@ -9,7 +9,15 @@ from math import prod
 from dally.core.errors import UserError
 from dally.network.astra.flowshop import makespan_ns
 from dally.network.astra.messages import Operation, bytes_out
-from dally.network.astra.model import BACKENDS, COLLECTIVES, Backend, Collective, Dimension, System, check_match
+from dally.network.astra.model import (
+    BACKENDS,
+    COLLECTIVES,
+    Backend,
+    Collective,
+    Dimension,
+    System,
+    check_match,
+)
 from dally.network.astra.phases import phase_ns
 from dally.network.astra.replay import Work, replay_ns
 

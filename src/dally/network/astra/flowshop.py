@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 def makespan_ns(durations: Sequence[int], queues: Sequence[tuple[int, ...]], chunks: int, slots: int) -> int:
     """When the last chunk leaves the last phase.
 
-    Phase p takes `durations[p]`; chunk i waits for it in queue `queues[p][i mod len]`, `slots` running at once.
+    Phase p takes `durations[p]`; chunk i waits in queue `queues[p][i mod len]`, `slots` running at once.
     """
     lanes = len(queues[0]) * slots
     visited = [queue for phase in queues for queue in phase]

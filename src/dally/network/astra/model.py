@@ -80,7 +80,8 @@ def check_match(dims: tuple[Dimension, ...], system: System) -> None:
         raise UserError("a topology needs at least one dimension")
     if len(system.algorithms) != len(dims):
         raise UserError(
-            f"{len(system.algorithms)} algorithms were given for {len(dims)} dimensions; give one per dimension"
+            f"{len(system.algorithms)} algorithms were given for {len(dims)} dimensions; "
+            "give one per dimension"
         )
     for index, (dim, algorithm) in enumerate(zip(dims, system.algorithms, strict=True)):
         if algorithm == "halving-doubling" and dim.size & (dim.size - 1):

@@ -142,7 +142,7 @@ def replay_ns(
         for work in works:
             if work.algorithm == "halving-doubling" and work.dim.kind == "ring":
                 raise UserError(
-                    "halving-doubling on a ring with several chunks at once has no congestion-aware model here; "
+                    "halving-doubling on a ring with several chunks at once has no congestion-aware model; "
                     "set active chunks and queues to 1"
                 )
     links = _Links(backend)

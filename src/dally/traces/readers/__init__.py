@@ -1,4 +1,4 @@
-"""The readers, one module per family: a module here with a `READERS` tuple is found and used, nothing else is edited."""
+"""The readers, one module per family: a module here with a `READERS` tuple is found and used."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _read_acme(source: Source) -> Trace:
 def _read(source: Source, title: str) -> Trace:
     assembly = Assembly(source, title)
     table = source.table()
-    ident, gpus, state, submit, start, end = (table.columns[name] for name in _COLUMNS)
+    ident, gpus, state, submit, start, end = table.needed(*_COLUMNS)
     optional = {name: table.column(name) for name in ("user", "vc", "model", "duration")}
     width = 1 + max(ident, gpus, state, submit, start, end)
     for line, fields in table.rows():

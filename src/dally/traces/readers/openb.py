@@ -20,7 +20,7 @@ def _recognises(source: Source) -> bool:
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "Alibaba openb 2023")
     table = source.table()
-    ident, count, milli, created, deleted, scheduled = (table.columns[name] for name in _COLUMNS)
+    ident, count, milli, created, deleted, scheduled = table.needed(*_COLUMNS)
     spec, phase, qos = table.column("gpu_spec"), table.column("pod_phase"), table.column("qos")
     width = 1 + max(column for column in (*table.columns.values(), 0))
     rows = list(table.rows())

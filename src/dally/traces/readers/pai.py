@@ -108,10 +108,9 @@ def _read(source: Source) -> Trace:
 
 def _add_up(assembly: Assembly, table: Table) -> tuple[dict[str, _Tasks], float]:
     """Tasks by job, and the last moment the table knows of."""
-    columns = tuple(table.column(c) for c in ("job_name", "inst_num", "status", "start_time", "end_time", "plan_gpu"))
-    if None in columns:
-        raise UserError(f"{assembly.source.shown} lacks columns of the PAI task table: found {list(table.columns)}")
-    ident, instances, status, start, end, plan = (column or 0 for column in columns)
+    ident, instances, status, start, end, plan = table.needed(
+        "job_name", "inst_num", "status", "start_time", "end_time", "plan_gpu"
+    )
     user = table.column("user")
     width = 1 + max(ident, instances, status, start, end, plan)
     jobs: dict[str, _Tasks] = {}
@@ -190,7 +189,7 @@ def _row(assembly: Assembly, name: str, task: _Tasks, submit: float | None, job_
 def _job_table(file: Path) -> dict[str, tuple[str | None, str | None, float | None, float | None]]:
     """Job → (instance id, user, submission, end)."""
     table = _table(open_source(file), _JOBS)
-    ident, inst, user, start, end = (table.column(c) or 0 for c in ("job_name", "inst_id", "user", "start_time", "end_time"))
+    ident, inst, user, start, end = table.needed("job_name", "inst_id", "user", "start_time", "end_time")
     width = 1 + max(ident, inst, user, start, end)
     return {
         fields[ident]: (fields[inst], known(fields[user]), number(fields[start]), number(fields[end]))
@@ -202,7 +201,7 @@ def _job_table(file: Path) -> dict[str, tuple[str | None, str | None, float | No
 def _tag_table(file: Path) -> dict[str, tuple[str | None, str | None]]:
     """Instance id → (GPU type asked for, workload), where the submitter or the authors named one."""
     table = _table(open_source(file), _TAGS)
-    inst, spec, workload = (table.column(c) or 0 for c in ("inst_id", "gpu_type_spec", "workload"))
+    inst, spec, workload = table.needed("inst_id", "gpu_type_spec", "workload")
     width = 1 + max(inst, spec, workload)
     return {
         fields[inst]: (known(fields[spec]), known(fields[workload]))

@@ -16,7 +16,7 @@ def _recognises(source: Source) -> bool:
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "flat Philly CSV")
     table = source.table()
-    submit, duration, gpus = (table.columns[c] for c in ("timestamp", "duration", "num_gpus"))
+    submit, duration, gpus = table.needed("timestamp", "duration", "num_gpus")
     cluster, user, ident = table.column("cluster", "vc"), table.column("user"), table.column("job_id", "jobid")
     width = 1 + max(column for column in (submit, duration, gpus, cluster, user, ident) if column is not None)
     for index, (line, fields) in enumerate(table.rows()):

@@ -99,7 +99,8 @@ def _row(assembly: Assembly, attempts: list[Record]) -> Row | None:
     if life is None:
         return None
     earlier = [_length(attempt) for attempt in attempts[:-1]]
-    submit, duration, failures, cancel_at = life.submit, life.duration, (), life.cancel_at
+    submit, duration, cancel_at = life.submit, life.duration, life.cancel_at
+    failures: tuple[float, ...] = ()
     if any(earlier):
         # A requeue rewrites the submission; the first attempt has the true one.
         submit = min(submit, first.submit) if first.submit is not None else submit

@@ -18,7 +18,7 @@ def _recognises(source: Source) -> bool:
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "Tiresias CSV")
     table = source.table()
-    job_id, gpus, submit, duration = (table.columns[c] for c in ("job_id", "num_gpu", "submit_time", "duration"))
+    job_id, gpus, submit, duration = table.needed("job_id", "num_gpu", "submit_time", "duration")
     steps, model = table.column("iterations"), table.column("model_name")
     width = 1 + max(job_id, gpus, submit, duration)
     for line, fields in table.rows():

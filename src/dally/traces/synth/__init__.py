@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -84,8 +85,8 @@ def synthesise(name: str, *, jobs: int, seed: int, load: float | None = None, ca
 def _fill(trace: Trace, columns: Columns, times: list[float]) -> None:
     """Jobs and truths from columns. A million frozen objects: the collector would only slow it down."""
     count = len(times)
-    models = columns.models or [None] * count
-    tenants = columns.tenants or [None] * count
+    models: Sequence[str | None] = columns.models or [None] * count
+    tenants: Sequence[str | None] = columns.tenants or [None] * count
     fractions = columns.fractions.tolist() if columns.fractions is not None else [1.0] * count
     steps = columns.steps.tolist() if columns.steps is not None else [None] * count
     endings = columns.endings or [Ending.COMPLETED] * count

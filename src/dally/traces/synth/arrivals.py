@@ -18,7 +18,7 @@ def over_the_day(even: Floats, hours: tuple[float, ...]) -> Floats:
     """
     share = np.concatenate([[0.0], np.cumsum(hours)]) / np.sum(hours)
     day = np.floor(even / DAY)
-    return day * DAY + np.interp(even / DAY - day, share, np.linspace(0.0, DAY, len(share)))
+    return np.asarray(day * DAY + np.interp(even / DAY - day, share, np.linspace(0.0, DAY, len(share))))
 
 
 def stretched(gaps: Floats, bend: Callable[[Floats], Floats], span: float | None) -> Floats:
@@ -26,7 +26,7 @@ def stretched(gaps: Floats, bend: Callable[[Floats], Floats], span: float | None
     even = np.concatenate([[0.0], np.cumsum(gaps[1:])])
     times = bend(even)
     if span is None:
-        return times - times[0]
+        return np.asarray(times - times[0])
     # Bending moves the last arrival by less than a day, so a few steps of this fixed point settle it.
     for _ in range(60):
         reached = times[-1] - times[0]
@@ -34,4 +34,4 @@ def stretched(gaps: Floats, bend: Callable[[Floats], Floats], span: float | None
             break
         even = even * (span / reached)
         times = bend(even)
-    return times - times[0]
+    return np.asarray(times - times[0])

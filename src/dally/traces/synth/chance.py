@@ -40,8 +40,8 @@ class Quantiles:
     def at(self, probability: Floats) -> Floats:
         p, v = (np.array(column) for column in zip(*self.points, strict=True))
         if self.log:
-            return np.exp(np.interp(probability, p, np.log(v)))
-        return np.interp(probability, p, v)
+            return np.asarray(np.exp(np.interp(probability, p, np.log(v))))
+        return np.asarray(np.interp(probability, p, v))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,28 @@ def normal_cdf(z: Floats) -> Floats:
     t = 1.0 / (1.0 + 0.3275911 * x)
     poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     upper = 0.5 * poly * np.exp(-x * x)
-    return np.where(z >= 0, 1.0 - upper, upper)
+    return np.asarray(np.where(z >= 0, 1.0 - upper, upper))
 
 
-def linked(streams: Streams, jobs: int, correlation: float) -> tuple[Floats, Floats]:
+def linked(streams: Streams, jobs: int, correlation: float, block: str = "") -> tuple[Floats, Floats]:
     """Two columns of uniform numbers, each uniform by itself, tied by a Gaussian copula.
 
     It lets demand and duration keep their published distributions while larger jobs run longer.
     """
-    first = streams["demand"].standard_normal(jobs)
-    own = streams["duration"].standard_normal(jobs)
+    first = streams["demand" + block].standard_normal(jobs)
+    own = streams["duration" + block].standard_normal(jobs)
     second = correlation * first + np.sqrt(1.0 - correlation**2) * own
     return normal_cdf(first), normal_cdf(second)
+
+
+def linked_above(streams: Streams, jobs: int, correlation: float, above: float) -> tuple[Floats, Floats]:
+    """The same two columns given that the first exceeds `above`, by rejection in blocks of fixed size."""
+    first, second, found, block = [], [], 0, 0
+    while found < jobs:
+        sizes, lengths = linked(streams, 65536, correlation, f"-{block}")
+        kept = sizes > above
+        first.append(sizes[kept])
+        second.append(lengths[kept])
+        found += int(kept.sum())
+        block += 1
+    return np.concatenate(first)[:jobs], np.concatenate(second)[:jobs]

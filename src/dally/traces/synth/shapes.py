@@ -10,7 +10,9 @@ import numpy as np
 from dally.core.job import DurationMeans, Ending
 from dally.traces.synth import measured as m
 from dally.traces.synth.arrivals import over_the_day
-from dally.traces.synth.chance import Floats, Ints, Shares, Streams, linked
+from dally.traces.synth.chance import Floats, Ints, Shares, Streams, linked, linked_above
+
+_HELIOS_MODELS = "Helios names no models: they are drawn from the mix of Dally's batch of Helios jobs"
 
 
 def _evenly(times: Floats) -> Floats:
@@ -80,33 +82,18 @@ def _philly(multi: bool) -> Callable[[Streams, int], Columns]:
 
 def _helios(multi: bool) -> Callable[[Streams, int], Columns]:
     def draw(streams: Streams, jobs: int) -> Columns:
-        size, length = linked(streams, jobs, m.HELIOS_LINK)
         if multi:
             # The upper part of the same copula: multi-GPU jobs with the durations they have in the whole.
-            one = m.HELIOS_DEMAND.at_most_one()
-            size, length = _upper_part(streams, jobs, one, m.HELIOS_LINK)
+            size, length = linked_above(streams, jobs, m.HELIOS_LINK, m.HELIOS_DEMAND.at_most_one())
+        else:
+            size, length = linked(streams, jobs, m.HELIOS_LINK)
         gpus, durations = m.HELIOS_DEMAND.at(size), m.HELIOS_DURATION.at(length)
-        models = _dally_models(streams, gpus, durations, 3600.0, m.DALLY_WEEK_LONG_MULTI)
+        models = _picks(streams["model"].random(jobs), m.DALLY_MODELS, m.DALLY_BATCH_MODELS)
         gaps = m.HELIOS_MEAN_GAP * streams["gap"].standard_exponential(jobs)
         return Columns(gpus, durations, gaps, lambda times: over_the_day(times, m.HELIOS_HOURS), models=models,
-                       endings=_endings(streams, jobs, m.HELIOS_ENDINGS),
-                       notes=["Helios names no models: they follow the mix of the jobs Dally took from it"])  # fmt: skip
+                       endings=_endings(streams, jobs, m.HELIOS_ENDINGS), notes=[_HELIOS_MODELS])  # fmt: skip
 
     return draw
-
-
-def _upper_part(streams: Streams, jobs: int, above: float, correlation: float) -> tuple[Floats, Floats]:
-    """Draws of a Gaussian copula given that the first column exceeds `above`, by rejection in fixed blocks."""
-    first, second, found = [], [], 0
-    block = 0
-    while found < jobs:
-        sizes, lengths = linked(Streams(streams.seed + 1_000_003 * (block + 1)), 4096, correlation)
-        kept = sizes > above
-        first.append(sizes[kept])
-        second.append(lengths[kept])
-        found += int(kept.sum())
-        block += 1
-    return np.concatenate(first)[:jobs], np.concatenate(second)[:jobs]
 
 
 def _pai(streams: Streams, jobs: int) -> Columns:
@@ -133,26 +120,25 @@ def _gavel(streams: Streams, jobs: int) -> Columns:
     return Columns(gpus, durations, gaps, models=models, notes=["durations are run times on a V100"])
 
 
-def _dally_models(streams: Streams, gpus: Ints, durations: Floats, limit: float,
-                  long_multi: tuple[float, ...]) -> list[str]:  # fmt: skip
+def _dally_models(streams: Streams, gpus: Ints, durations: Floats, long_multi: tuple[float, ...]) -> list[str]:
     """Models as the authors gave them out: small ones to short jobs, large ones to long jobs."""
     uniform = streams["model"].random(len(gpus))
     tables = (m.DALLY_SHORT_ONE, m.DALLY_SHORT_MULTI, m.DALLY_LONG_ONE, long_multi)
-    which = (2 * (durations >= limit) + (gpus > 1)).astype(int)
+    which = (2 * (durations >= m.DALLY_SHORT) + (gpus > 1)).astype(int)
     names = np.empty(len(gpus), dtype=object)
     for kind, weights in enumerate(tables):
         chosen = which == kind
         names[chosen] = _picks(uniform[chosen], m.DALLY_MODELS, weights)
-    return names.tolist()  # type: ignore[no-any-return]
+    return names.tolist()
 
 
 def _dally_columns(streams: Streams, gpus: Ints, durations: Floats, gaps: Floats,
                    long_multi: tuple[float, ...]) -> Columns:  # fmt: skip
-    models = _dally_models(streams, gpus, durations, m.DALLY_SHORT, long_multi)
+    models = _dally_models(streams, gpus, durations, long_multi)
     step_time = dict(zip(m.DALLY_MODELS, m.DALLY_STEP_TIME, strict=True))
     steps = np.round(durations / np.array([step_time[model] for model in models]))
-    return Columns(gpus, durations, gaps, models=models, steps=steps, means=DurationMeans.ONE_GPU,
-                   notes=["durations are run times on one GPU; the ideal run time divides them by the GPUs"])  # fmt: skip
+    note = "durations are run times on one GPU; the ideal run time divides them by the GPUs"
+    return Columns(gpus, durations, gaps, models=models, steps=steps, means=DurationMeans.ONE_GPU, notes=[note])
 
 
 def _dally_batch(streams: Streams, jobs: int) -> Columns:

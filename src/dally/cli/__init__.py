@@ -1,0 +1,1 @@
+"""The command line: parse, call, print. Everything heavy is imported by the command that needs it."""

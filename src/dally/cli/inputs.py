@@ -1,0 +1,127 @@
+"""What `simulate` and `compare` share: the options that make an experiment, and the loading behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dally.core.errors import UserError
+from dally.core.units import seconds
+
+if TYPE_CHECKING:
+    from dally.core.topology import Topology
+    from dally.simulator.experiment import Experiment
+    from dally.traces import Trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Time(click.ParamType[float]):
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = seconds(value)
+        if found < 0:
+            raise UserError(f"{value!r} is not a time from now on: it is negative")
+        return found
+
+
+def experiment_options(command: F) -> F:
+    """Trace, cluster, network, costs, faults: everything but the policy."""
+    options = [
+        click.option("--trace", "-t", required=True, metavar="T",
+                     help="A trace file, `-` for standard input, or synth:NAME (`dally trace synth --help`)."),
+        click.option("--cluster", "-c", required=True, metavar="C",
+                     help="4x8x8 (racks x machines x GPUs), v100=8,p100=16, a preset, a YAML, Tiresias or Slurm file."),
+        click.option("--fabric", metavar="PRESET", help="Links of a cluster given by its shape."),
+        click.option("--nodes", type=click.Path(path_type=Path), help="Node list that goes with a Slurm topology."),
+        click.option("--network", "-n", default="ideal", show_default=True, metavar="N",
+                     help="ideal, level-penalty, level-penalty[rack=1.2,cluster=2]."),
+        click.option("--preemption-cost", default="model", show_default=True, metavar="X",
+                     help="0, a time such as 30s, or model[storage=5GB/s]: checkpoint bytes over bandwidth."),
+        click.option("--seed", default=0, show_default=True, help="Of synthesis, faults and noise."),
+        click.option("--jobs", type=click.IntRange(min=1), help="Jobs to synthesise, or the first so many of a file."),
+        click.option("--load", type=click.FloatRange(min=0, min_open=True),
+                     help="Offered load of a synthesised trace against this cluster."),
+        click.option("--noise", default=0.0, type=click.FloatRange(min=0), metavar="SIGMA",
+                     help="Declared durations are off by a log-normal factor of this sigma."),
+        click.option("--outages", type=click.Path(path_type=Path), help="CSV machine,down,up of machine failures."),
+        click.option("--mtbf", type=Time(), help="Mean time between failures of one machine, e.g. 30d."),
+        click.option("--mttr", type=Time(), default="4h", show_default=True, help="Mean time to repair one."),
+        click.option("--job-mtbf", type=Time(), help="Mean running time between crashes of one job."),
+        click.option("--retries", default=3, show_default=True, help="Crashes a job survives before it fails."),
+        click.option("--checkpoint-interval", type=Time(), default="30m", show_default=True,
+                     help="A fault takes the work since the last one; 0: none."),
+        click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False),
+                     help="Folder for summary.json, jobs.csv, the journal and report.html."),
+        click.option("--json", "as_json", is_flag=True, help="Print figures as JSON (times in seconds)."),
+        click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Path | None, network: str,
+                     preemption_cost: str, seed: int, jobs: int | None, load: float | None, noise: float,
+                     outages: Path | None, mtbf: float | None, mttr: float, job_mtbf: float | None, retries: int,
+                     checkpoint_interval: float) -> Experiment:  # fmt: skip
+    """Load what the options name and check that it fits together, before anything runs."""
+    from dally.catalog.clusters import load_cluster
+    from dally.simulator.experiment import Experiment, FaultRules
+    from dally.simulator.faults import read_outages
+
+    topology = load_cluster(cluster, fabric=fabric, nodes=nodes)
+    if outages is not None and mtbf is not None:
+        raise UserError("--outages and --mtbf both say when machines fail; give one of them")
+    if mtbf == 0 or job_mtbf == 0 or mttr == 0:
+        raise UserError("--mtbf, --mttr and --job-mtbf are mean times and must be above 0")
+    rules = FaultRules(read_outages(outages, topology) if outages else {}, mtbf, mttr, job_mtbf, retries,
+                       checkpoint_interval)  # fmt: skip
+    found = with_known_gpu_types(read_or_synthesise(trace, topology, jobs, load, seed), topology)
+    experiment = Experiment(found, topology, network, preemption_cost, seed, noise, rules)
+    experiment.check()
+    return experiment
+
+
+def read_or_synthesise(text: str, topology: Topology, jobs: int | None, load: float | None, seed: int) -> Trace:
+    from dally.traces import load_trace, synthesise
+
+    if text.startswith("synth:"):
+        return synthesise(text.removeprefix("synth:"), jobs=jobs or 1000, seed=seed, load=load,
+                          capacity=topology.gpus, max_gpus=topology.capacity(None))  # fmt: skip
+    if load is not None:
+        raise UserError("--load is for synthesised traces; a trace from a file arrives as it arrived")
+    trace = load_trace(text)
+    if jobs is not None and jobs < len(trace):
+        trace = replace(trace, jobs=trace.jobs[:jobs], truths=trace.truths[:jobs],
+                        notes=[*trace.notes, f"only the first {jobs:,} of {len(trace):,} jobs"])  # fmt: skip
+    return trace
+
+
+def with_known_gpu_types(trace: Trace, topology: Topology) -> Trace:
+    """The trace's GPU types in the cluster's own words: `v100` and `Tesla V100-SXM2-16GB` are its `V100`."""
+    from dally.catalog.clusters import match_gpu_type
+
+    wished = {job.gpu_type for job in trace.jobs if job.gpu_type is not None}
+    known = {wish: match_gpu_type(wish, topology) or wish for wish in wished}
+    if all(wish == name for wish, name in known.items()):
+        return trace
+    jobs = [replace(job, gpu_type=known[job.gpu_type]) if job.gpu_type else job for job in trace.jobs]
+    return replace(trace, jobs=jobs)
+
+
+def notes_of(experiment: Experiment) -> list[str]:
+    """What a reader of the results should know about the input."""
+    trace = experiment.trace
+    notes = list(trace.notes)
+    notes += [f"{count:,} rows left out: {why}" for why, count in trace.dropped.most_common()]
+    notes += [f"{count:,} rows changed: {why}" for why, count in trace.repaired.most_common()]
+    too_large = sum(job.gpus > experiment.topology.capacity(job.gpu_type) for job in trace.jobs)
+    if too_large:
+        notes.append(f"{too_large:,} jobs ask for more GPUs of one type than the cluster has and are turned away")
+    return notes

@@ -1,0 +1,91 @@
+"""`dally`: the commands by name, loaded when they are called, and one clear line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from dally import __version__
+
+# name → (module, one line of help); the order is that of the help page
+COMMANDS = {
+    "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
+    "compare": ("compare", "Replay a trace under several policies, side by side."),
+    "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
+    "trace": ("trace", "Convert, describe, validate and synthesise traces."),
+    "policies": ("policies", "List the policies with their options, defaults and sources."),
+    "clusters": ("clusters", "List cluster and fabric presets, or show one cluster."),
+    "models": ("models", "List the catalog's models, or show one."),
+    "gpus": ("gpus", "List the catalog's GPUs."),
+}
+
+
+class Commands(click.Group):
+    """A group that imports a command's module only when that command runs: `dally --help` is instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"dally.cli.{COMMANDS[cmd_name][0]}"), "command", None)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "-V", "--version", message="dally %(version)s")
+def cli() -> None:
+    """Which job runs next, on which GPUs, given that distance costs time?
+
+    \b
+    dally compare --trace synth:philly --cluster 4x8x8 --policies fifo,srtf,las --out out
+    dally simulate --trace jobs.csv --cluster 30x10x8 --policy "fifo[backfill=true]" --json
+    sacct -P -a -o ALL | dally trace describe -
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Bad input ends in one sentence and exit code 2, never in a traceback."""
+    from dally.core.errors import PlanError, UserError
+
+    try:
+        code = cli.main(args=args, prog_name="dally", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except UserError as error:
+        _say(str(error))
+        sys.exit(2)
+    except PlanError as error:
+        _say(f"the plan was refused: {error}")
+        sys.exit(1)
+    except click.UsageError as error:
+        where = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
+        _say(error.format_message().rstrip(".") + where)
+        sys.exit(2)
+    except click.ClickException as error:
+        _say(error.format_message())
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
+        sys.exit(1)
+    except MemoryError:
+        _say("out of memory: take fewer jobs or run fewer policies at a time")
+        sys.exit(2)
+
+
+def _say(text: str) -> None:
+    print("dally: " + " ".join(text.split()), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

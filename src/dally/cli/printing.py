@@ -1,0 +1,46 @@
+"""Tables and notes for the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console() -> Console:
+    """Standard output. Piped, it is as wide as it needs to be, so that nothing is cut off."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, soft_wrap=False)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def print_pairs(pairs: Iterable[Sequence[str]], title: str | None = None, columns: Sequence[str] = ()) -> None:
+    """Label and value(s), one pair a line."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=bool(columns), padding=(0, 2))
+    rows = [tuple(pair) for pair in pairs]
+    for index in range(max((len(row) for row in rows), default=1)):
+        table.add_column(columns[index - 1] if columns and 0 < index <= len(columns) else "")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Notes go to standard error: standard output is for results."""
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)

@@ -1,0 +1,56 @@
+"""Progress on standard error: a bar on a terminal, a line now and then elsewhere; nothing under two seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from dally.core.units import show_time
+
+
+class Progress:
+    """`with Progress(quiet) as p: … p(policy, simulated time, jobs ended, jobs in all)`."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._started = time.monotonic()
+        self._said: dict[str, float] = {}
+        self._bar: object | None = None
+        self._tasks: dict[str, object] = {}
+
+    def __call__(self, policy: str, now: float, ended: int, jobs: int) -> None:
+        elapsed = time.monotonic() - self._started
+        if self.quiet or elapsed < 2.0:
+            return
+        if sys.stderr.isatty():
+            self._draw(policy, now, ended, jobs)
+        elif elapsed - self._said.get(policy, 0.0) > 10.0:
+            self._said[policy] = elapsed
+            share = f"{ended:,} of {jobs:,} jobs"
+            print(f"{policy}: {share}, {ended / elapsed:,.0f} jobs/s, simulated {show_time(now)}", file=sys.stderr)
+
+    def _draw(self, policy: str, now: float, ended: int, jobs: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        if self._bar is None:
+            self._bar = Bar(TextColumn("{task.description}"), BarColumn(),
+                            TextColumn("{task.completed:,.0f}/{task.total:,.0f} jobs, {task.fields[speed]:,.0f}/s, "
+                                       "simulated {task.fields[clock]}"),
+                            TimeRemainingColumn(), console=Console(stderr=True), transient=True)  # fmt: skip
+            self._bar.start()
+        bar = self._bar
+        assert isinstance(bar, Bar)
+        speed = ended / (time.monotonic() - self._started)
+        if policy not in self._tasks:
+            self._tasks[policy] = bar.add_task(policy, total=jobs, speed=speed, clock=show_time(now))
+        bar.update(self._tasks[policy], completed=ended, speed=speed, clock=show_time(now))  # type: ignore[arg-type]
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()  # type: ignore[attr-defined]

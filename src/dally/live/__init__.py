@@ -1,0 +1,1 @@
+"""The live side: worlds in which jobs are real."""

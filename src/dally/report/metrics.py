@@ -1,0 +1,192 @@
+"""The figures of a run. docs/metrics.md defines each of them; this is the one place that computes them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dally.core.topology import Topology
+from dally.report.columns import Floats, Timeline, job_columns, timeline
+from dally.simulator.bounds import lower_bounds
+from dally.simulator.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What no schedule of the finished jobs on this cluster can beat; None where no job finished."""
+
+    avg_jct: float | None
+    makespan: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One run in figures: times in seconds, shares between 0 and 1; None where there is nothing to measure."""
+
+    policy: str
+    jobs: int
+    finished: int
+    failed: int
+    cancelled: int
+    rejected: int
+    unfinished: int
+    complete: bool
+    avg_jct: float | None
+    median_jct: float | None
+    p95_jct: float | None
+    p99_jct: float | None
+    makespan: float | None
+    avg_queueing: float | None
+    median_queueing: float | None
+    p95_queueing: float | None
+    p99_queueing: float | None
+    comm_share: float | None
+    comm_seconds: float
+    neighbour_seconds: float
+    gpu_utilization: float | None
+    preemptions: int
+    migrations: int
+    lost_gpu_seconds: float
+    events: int
+    cpu_seconds: float
+    jobs_per_cpu_second: float | None
+    lower_bound: Bound
+    avg_jct_over_bound: float | None
+    makespan_over_bound: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Summary:
+        """Read back what `as_dict` wrote; unknown keys are left alone."""
+        known = {field.name: values[field.name] for field in fields(cls)}
+        return cls(**known | {"lower_bound": Bound(**values["lower_bound"])})
+
+
+def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summary:
+    """All figures of a run. JCT and queueing are over finished jobs, GPU time over all of them.
+
+    The bound depends on the finished jobs alone, not on the policy, and takes seconds for many jobs: whoever
+    summarises several runs in which the same jobs finished may compute it once (`bound_of`) and pass it in.
+    """
+    ledger = run.ledger
+    jobs = job_columns(ledger)
+    done = jobs.finished
+    jct, queueing = jobs.jct[done], jobs.queueing[done]
+    makespan: float | None = None
+    if ledger.last_end is not None and ledger.first_submit is not None:
+        makespan = ledger.last_end - ledger.first_submit
+    held = float(jobs.running @ jobs.gpus)
+    idle_held = float(jobs.lost @ jobs.gpus)  # loading and hand-over
+    bound = bound or bound_of(run, topology)
+    return Summary(
+        policy=run.policy,
+        jobs=len(jobs.job_id),
+        finished=jobs.count("finished"),
+        failed=jobs.count("failed"),
+        cancelled=jobs.count("cancelled"),
+        rejected=jobs.count("rejected"),
+        unfinished=jobs.count("unfinished"),
+        complete=run.complete,
+        avg_jct=_mean(jct),
+        median_jct=_percentile(jct, 50),
+        p95_jct=_percentile(jct, 95),
+        p99_jct=_percentile(jct, 99),
+        makespan=makespan,
+        avg_queueing=_mean(queueing),
+        median_queueing=_percentile(queueing, 50),
+        p95_queueing=_percentile(queueing, 95),
+        p99_queueing=_percentile(queueing, 99),
+        comm_share=_ratio(float(jobs.comm @ jobs.gpus), held),
+        comm_seconds=float(jobs.comm.sum()),
+        neighbour_seconds=float(jobs.neighbour_loss.sum()),
+        gpu_utilization=_utilisation(run, topology, timeline(ledger), idle_held, makespan),
+        preemptions=int(jobs.preemptions.sum()),
+        migrations=int(jobs.migrations.sum()),
+        lost_gpu_seconds=idle_held + ledger.leaving_gpu_seconds + run.lost_work_gpu_seconds,
+        events=run.events,
+        cpu_seconds=run.cpu_seconds,
+        jobs_per_cpu_second=_ratio(len(jobs.job_id), run.cpu_seconds),
+        lower_bound=bound,
+        avg_jct_over_bound=_ratio(_mean(jct), bound.avg_jct),
+        makespan_over_bound=_ratio(makespan, bound.makespan),
+    )
+
+
+def _utilisation(
+    run: Run, topology: Topology, load: Timeline, idle_held: float, makespan: float | None
+) -> float | None:
+    """GPU-seconds of work that counted, of those there were between first submission and last end."""
+    if not makespan or run.ledger.last_end is None:
+        return None
+    # Jobs that failed or were stopped may hold GPUs beyond the last end; that time is outside the makespan.
+    edges = np.minimum(np.append(load.time, run.ledger.last_end), run.ledger.last_end)
+    held = float(np.diff(edges) @ load.busy)
+    return max(held - idle_held - run.lost_work_gpu_seconds, 0.0) / (topology.gpus * makespan)
+
+
+def bound_of(run: Run, topology: Topology) -> Bound:
+    """The lower bounds for the jobs that finished in this run."""
+    jobs = job_columns(run.ledger)
+    done = np.flatnonzero(jobs.finished)
+    if len(done) == 0:
+        return Bound(None, None)
+    gpu_type = {job.id: job.gpu_type for job in run.workload.trace.jobs if job.gpu_type is not None}
+    best = run.workload.best_run_time
+    release = jobs.submit[done]
+    found = lower_bounds(
+        release,
+        jobs.gpus[done],
+        [best[jobs.job_id[index]] for index in done],
+        {name: topology.capacity(name) for name in topology.gpu_types},
+        [gpu_type.get(jobs.job_id[index]) for index in done],
+    )
+    # The makespan counts from the first submission of all, the bound from the first that finished.
+    head_start = float(release.min() - jobs.submit.min())
+    return Bound(found.avg_jct, found.makespan + head_start)
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _percentile(values: Floats, percent: float) -> float | None:
+    return float(np.percentile(values, percent)) if len(values) else None
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return None if value is None or not base else value / base
+
+
+def write_summary(summaries: Summary | Sequence[Summary], path: Path) -> None:
+    """`summary.json`: the object of one run, or a list of them in the order given."""
+    content = summaries.as_dict() if isinstance(summaries, Summary) else [each.as_dict() for each in summaries]
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+CSV_COLUMNS = (
+    "job_id", "submit_time", "start_time", "end_time", "jct", "queueing", "running", "gpus", "placement_level",
+    "preemptions", "migrations", "comm", "neighbour_loss", "lost", "outcome", "model", "user", "tenant",
+)  # fmt: skip
+
+
+def write_jobs_csv(run: Run, topology: Topology, path: Path) -> None:
+    """`jobs.csv`: one row per job in order of submission; a field of what has not happened is empty."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(CSV_COLUMNS)
+        for row in run.ledger.rows:
+            level = None if row.level is None else topology.levels[row.level].name
+            queueing = None if row.queueing is None else max(row.queueing, 0.0)
+            writer.writerow(
+                (row.job_id, row.submit, row.first_start, row.end, row.jct, queueing, row.running, row.gpus, level,
+                 row.preemptions, row.migrations, row.comm, row.neighbour_loss, row.lost, row.outcome, row.model,
+                 row.user, row.tenant)
+            )  # fmt: skip

@@ -1,0 +1,83 @@
+"""A job's story: what happened to it and why it waited, told from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.errors import UserError
+from dally.core.job import Job
+from dally.core.journal import Entry, Rejected
+from dally.core.reasons import Reason
+from dally.core.units import show_time
+
+
+def tell(job_id: str, journal: Iterable[tuple[float, Entry]]) -> Iterator[str]:
+    """One line per thing that happened to the job, in order of time."""
+    job: Job | None = None
+    waiting = False
+    said: dict[str | pl.Demand, Reason] = {}
+    told: Reason | None = None
+    last = 0.0
+    for now, entry in journal:
+        last = now
+        if isinstance(entry, ev.Arrived) and entry.job.id == job_id:
+            job, waiting, told = entry.job, True, None
+            wish = f" of type {job.gpu_type}" if job.gpu_type else ""
+            yield f"{_at(now)}  submitted: {job.gpus} GPU{'s' if job.gpus > 1 else ''}{wish}" + (
+                f", {job.model}" if job.model else "")  # fmt: skip
+        elif isinstance(entry, pl.Wait):
+            said[entry.who] = entry.reason
+        elif job is None or getattr(entry, "job", None) != job_id:
+            pass
+        else:
+            line = _line(entry)
+            if line is not None:
+                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted))
+                told = None if waiting else told
+                yield f"{_at(now)}  {line}"
+        if job is not None and waiting:
+            reason = said.get(job_id) or said.get(pl.Demand(job.gpus, job.gpu_type))
+            if reason is not None and reason != told:
+                told = reason
+                until = f"; until {_at(reason.until).strip()} at the latest" if reason.until is not None else ""
+                yield f"{_at(now)}  waits, {reason.token.label}: {reason.sentence}{until}"
+    if job is None:
+        raise UserError(f"the journal knows no job {job_id!r}")
+    if waiting:
+        yield f"{_at(last)}  still waiting when the journal ends"
+
+
+def _line(entry: Entry) -> str | None:
+    if isinstance(entry, (pl.Start, pl.Migrate)):
+        machines = len(entry.placement.slices)
+        verb = "starts" if isinstance(entry, pl.Start) else "moves"
+        return f"{verb} on {entry.placement.gpus} GPUs of {machines} machine{'s' if machines > 1 else ''} ({entry.placement.text()})"
+    if isinstance(entry, ev.Measured):
+        parts = [f"runs at {entry.speed:.0%} of its reference speed"]
+        if entry.exposed > 0:
+            parts.append(f"{entry.exposed:.0%} of a step is communication")
+        if entry.neighbours > 1.0005:
+            parts.append(f"{entry.neighbours - 1:.0%} slower by its neighbours")
+        if entry.delay > 0:
+            parts.append(f"first {show_time(entry.delay)} go to loading and hand-over")
+        return "; ".join(parts)
+    if isinstance(entry, pl.Preempt):
+        return "preempted"
+    if isinstance(entry, pl.Extend):
+        return f"keeps its GPUs for another {show_time(entry.lease)}"
+    if isinstance(entry, ev.Interrupted):
+        return f"interrupted: {entry.cause}"
+    if isinstance(entry, Rejected):
+        return f"turned away, {entry.reason.token.label}: {entry.reason.sentence}"
+    for kind, text in ((ev.Finished, "finished"), (ev.Failed, "gave up after its retries"), (ev.Cancelled, "cancelled")):
+        if isinstance(entry, kind):
+            return text
+    return None
+
+
+def _at(time: float) -> str:
+    """Day, hour, minute, second of the run."""
+    whole = int(time)
+    return f"{whole // 86400:3d}d {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"

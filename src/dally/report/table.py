@@ -1,0 +1,123 @@
+"""The terminal table: one line per policy, times for people, each policy as a multiple of the lower bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from dally.report.metrics import Summary
+from dally.report.wording import count_text, run_notes, share_text, time_text, times_in_one_unit, times_text
+
+BEST = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure: where it comes from, how it is written, and when a narrow terminal may lose it."""
+
+    title: str
+    value: Callable[[Summary], float | None]
+    texts: Callable[[Sequence[float | None]], list[str]]
+    drop: int  # the larger, the sooner it goes; 0 stays
+    larger_is_better: bool = False
+
+
+def _each(text: Callable[[float | None], str]) -> Callable[[Sequence[float | None]], list[str]]:
+    return lambda values: [text(value) for value in values]
+
+
+_TIMES, _MULTIPLES, _SHARES, _COUNTS = times_in_one_unit, _each(times_text), _each(share_text), _each(count_text)
+
+
+COLUMNS = (
+    Column("avg JCT", lambda s: s.avg_jct, _TIMES, 0),
+    Column("× bound", lambda s: s.avg_jct_over_bound, _MULTIPLES, 0),
+    Column("p50", lambda s: s.median_jct, _TIMES, 6),
+    Column("p95", lambda s: s.p95_jct, _TIMES, 3),
+    Column("p99", lambda s: s.p99_jct, _TIMES, 7),
+    Column("makespan", lambda s: s.makespan, _TIMES, 1),
+    Column("× bound", lambda s: s.makespan_over_bound, _MULTIPLES, 8),
+    Column("avg queueing", lambda s: s.avg_queueing, _TIMES, 2),
+    Column("p95 queueing", lambda s: s.p95_queueing, _TIMES, 9),
+    Column("comm share", lambda s: s.comm_share, _SHARES, 5),
+    Column("utilisation", lambda s: s.gpu_utilization, _SHARES, 4, larger_is_better=True),
+    Column("preemptions", lambda s: s.preemptions, _COUNTS, 10),
+)
+
+
+def column_texts(column: Column, summaries: Sequence[Summary]) -> tuple[list[str], set[int]]:
+    """The column as text, and the rows that read best: none where all read the same, then nobody is better."""
+    values = [column.value(each) for each in summaries]
+    texts = column.texts(values)
+    known = [row for row, value in enumerate(values) if value is not None]
+    if len(known) < 2 or len({texts[row] for row in known}) == 1:
+        return texts, set()
+    order = max if column.larger_is_better else min
+    best = order(known, key=lambda row: values[row] or 0.0)
+    return texts, {row for row in known if texts[row] == texts[best]}
+
+
+def _cells(column: Column, summaries: Sequence[Summary]) -> list[Text]:
+    texts, best = column_texts(column, summaries)
+    pad = "  " if best else ""  # keeps the figures below each other
+    return [
+        Text(f"{text} {BEST}", style="bold") if row in best else Text(text + pad) for row, text in enumerate(texts)
+    ]
+
+
+def summary_table(summaries: Sequence[Summary], width: int, notes: Sequence[str] = ()) -> Group:
+    """The table for a terminal `width` characters wide, with the notes below it."""
+    names = [each.policy for each in summaries]
+    cells = [_cells(column, summaries) for column in COLUMNS]
+    widths = [
+        max(*(cell.cell_len for cell in column_cells), cell_len(column.title))
+        for column, column_cells in zip(COLUMNS, cells, strict=True)
+    ]
+    first = max(cell_len("policy"), *map(cell_len, names))
+    kept = list(range(len(COLUMNS)))
+    # Two blanks between columns; the policy's name never goes, it wraps when all else is gone.
+    while first + sum(widths[index] + 2 for index in kept) > width:
+        droppable = [index for index in kept if COLUMNS[index].drop]
+        if not droppable:
+            break
+        kept.remove(max(droppable, key=lambda index: COLUMNS[index].drop))
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("policy", overflow="fold")
+    for index in kept:
+        table.add_column(COLUMNS[index].title, justify="right", min_width=widths[index])
+    for row, name in enumerate(names):
+        table.add_row(Text(name), *(cells[index][row] for index in kept))
+    return Group(table, *(Text(line, style="dim") for line in _captions(summaries, kept, notes)))
+
+
+def _captions(summaries: Sequence[Summary], kept: Sequence[int], notes: Sequence[str]) -> list[str]:
+    lines = []
+    bounds = {(each.lower_bound.avg_jct, each.lower_bound.makespan) for each in summaries}
+    if len(bounds) == 1:
+        avg, makespan = next(iter(bounds))
+        if avg is not None:
+            lines.append(f"Lower bound: avg JCT {time_text(avg)}, makespan {time_text(makespan)}.")
+    elif bounds:
+        lines.append("Lower bounds differ between the rows, since different jobs finished.")
+    if any(column_texts(COLUMNS[index], summaries)[1] for index in kept):
+        lines.append(f"{BEST} best of the column")
+    dropped = [_full_title(index) for index in range(len(COLUMNS)) if index not in kept]
+    if dropped:
+        lines.append(f"Left out to fit the terminal: {', '.join(dropped)}.")
+    return [*lines, *run_notes(summaries), *notes]
+
+
+def _full_title(index: int) -> str:
+    title = COLUMNS[index].title
+    return f"{COLUMNS[index - 1].title} {title}" if title == "× bound" else title
+
+
+def print_table(summaries: Sequence[Summary], notes: Sequence[str] = (), console: Console | None = None) -> None:
+    """Print the table; where the output is no terminal, rich's own width (80, or COLUMNS) decides."""
+    console = console or Console()
+    console.print(summary_table(summaries, console.width, notes))

@@ -1,0 +1,66 @@
+"""An experiment: a workload, a cluster and the rules of the world, to be run under one or several policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dally.core.estimates import Estimates
+from dally.core.topology import Topology
+from dally.network.registry import make_network
+from dally.policies.options import make_policy
+from dally.simulator.costs import make_cost
+from dally.simulator.faults import Faults, Outages
+from dally.simulator.journal_file import JournalFile
+from dally.simulator.knowledge import Noisy
+from dally.simulator.run import Progress, Run, simulate
+from dally.simulator.workload import prepare
+from dally.traces.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRules:
+    """What may break; turned into `Faults` anew for each run, so that every policy meets the same ones."""
+
+    outages: Outages = field(default_factory=dict)
+    mtbf: float | None = None
+    mttr: float = 4 * 3600.0
+    job_mtbf: float | None = None
+    retries: int = 3
+    checkpoint_interval: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Everything but the policy. Plain data, so that a worker process can be handed one."""
+
+    trace: Trace
+    topology: Topology
+    network: str = "ideal"
+    preemption_cost: str = "model"
+    seed: int = 0
+    noise: float = 0.0  # σ of the log-normal factor by which declared durations are off
+    faults: FaultRules = FaultRules()
+
+    def check(self) -> None:
+        """Fail early, in the parent, where an error can be said in one line."""
+        network = make_network(self.network, self.topology)
+        make_cost(self.preemption_cost)
+        prepare(self.trace, self.topology, network)
+
+    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
+        """One policy, from the first arrival to the last end. `journal`: the file to write."""
+        network = make_network(self.network, self.topology)
+        workload = prepare(self.trace, self.topology, network)
+        rules = self.faults
+        faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
+                        rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
+        estimates: Estimates | None = Noisy(workload.work, self.noise, self.seed) if self.noise else None
+        made = make_policy(policy)
+        cost = make_cost(self.preemption_cost)
+        if journal is None:
+            return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
+                            progress=progress)  # fmt: skip
+        with JournalFile(journal, policy=made.name, trace=self.trace.name, cluster=self.topology.name,
+                         network=self.network, preemption_cost=self.preemption_cost, seed=self.seed) as file:  # fmt: skip
+            return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
+                            sinks=(file,), progress=progress)  # fmt: skip
