@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dally.simulator.bounds import LowerBound, lower_bounds
 
 Floats = NDArray[np.float64]
+Jobs = tuple[Floats, Floats, Floats]  # release, GPUs, run time
 Key = Callable[[float, float], float]  # (remaining seconds, GPUs) → smaller runs first
 
 KEYS: dict[str, Key] = {
@@ -66,7 +67,7 @@ def greedy_completions(release: Floats, gpus: Floats, run_time: Floats, capacity
     return done
 
 
-def philly_like(count: int, seed: int) -> tuple[Floats, Floats, Floats]:
+def philly_like(count: int, seed: int) -> Jobs:
     """Mostly one GPU, a tail of larger gangs; log-normal run times with a median of minutes, σ of 2."""
     rng = np.random.default_rng(seed)
     gpus = rng.choice([1, 2, 4, 8, 16, 32], count, p=[0.7, 0.1, 0.1, 0.07, 0.02, 0.01]).astype(np.float64)
@@ -74,15 +75,15 @@ def philly_like(count: int, seed: int) -> tuple[Floats, Floats, Floats]:
     return _arrivals(rng, count), gpus, run_time
 
 
-def helios_like(count: int, seed: int) -> tuple[Floats, Floats, Floats]:
-    """More large gangs than Philly and shorter medians, longer with more GPUs (Helios, SC 2021, section 3)."""
+def helios_like(count: int, seed: int) -> Jobs:
+    """More large gangs than Philly and shorter medians, longer with more GPUs (Hu et al., SC 2021)."""
     rng = np.random.default_rng(seed)
     gpus = rng.choice([1, 2, 4, 8, 16, 32, 64], count, p=[0.5, 0.1, 0.1, 0.2, 0.05, 0.03, 0.02])
     run_time = np.clip(rng.lognormal(np.log(200 * gpus**0.5), 2.2), 5, 20 * 86400)
     return _arrivals(rng, count), gpus.astype(np.float64), run_time
 
 
-def large_gangs(count: int, seed: int) -> tuple[Floats, Floats, Floats]:
+def large_gangs(count: int, seed: int) -> Jobs:
     """Gangs that do not fit together well: 3 to 44 of 64 GPUs, run times within a factor of ten."""
     rng = np.random.default_rng(seed)
     gpus = rng.choice([3, 8, 12, 24, 36, 44], count, p=[0.2, 0.3, 0.2, 0.1, 0.1, 0.1]).astype(np.float64)
@@ -95,7 +96,7 @@ def _arrivals(rng: np.random.Generator, count: int) -> Floats:
     return np.asarray(steady + 0.08 * count * np.sin(steady * 2 * np.pi / (count / 5)) / (2 * np.pi))
 
 
-def scaled(jobs: tuple[Floats, Floats, Floats], capacity: float, load: float) -> tuple[Floats, Floats, Floats]:
+def scaled(jobs: Jobs, capacity: float, load: float) -> Jobs:
     """The same jobs, arriving over so long that they ask for `load` of the cluster; at once if it is inf."""
     release, gpus, run_time = jobs
     span = float(gpus @ run_time) / (capacity * load)
@@ -103,7 +104,7 @@ def scaled(jobs: tuple[Floats, Floats, Floats], capacity: float, load: float) ->
     return release / release.max() * span, gpus, run_time
 
 
-def tightness(jobs: tuple[Floats, Floats, Floats], capacity: float) -> tuple[LowerBound, float, float]:
+def tightness(jobs: Jobs, capacity: float) -> tuple[LowerBound, float, float]:
     """The bound, and the best average JCT and makespan of the greedy schedules."""
     release, gpus, run_time = jobs
     ends = [greedy_completions(release, gpus, run_time, capacity, key) for key in KEYS.values()]

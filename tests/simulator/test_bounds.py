@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import functools
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,13 @@ from dally.core.errors import UserError
 from dally.simulator import bounds_prices
 from dally.simulator.bounds import LowerBound, lower_bounds
 from dally.simulator.bounds_fluid import fill, poured_delay, poured_end, srpt_completions
-from dally.simulator.bounds_sizes import GangSizes, fullest_load, heaviest_load, packing_prices, size_functions
+from dally.simulator.bounds_sizes import (
+    GangSizes,
+    fullest_load,
+    heaviest_load,
+    packing_prices,
+    size_functions,
+)
 
 Floats = NDArray[np.float64]
 TinyJob = tuple[int, int, int]  # release, GPUs, run time
@@ -55,7 +63,8 @@ def random_schedule(
     while np.isnan(done).any():
         ready = np.flatnonzero(np.isnan(done) & (release <= now))
         later = release[release > now]
-        key = left[ready] * gpus[ready] ** rng.choice([0.0, 1.0]) * np.exp(noise * rng.normal(size=len(ready)))
+        key = left[ready] * gpus[ready] ** rng.choice([0.0, 1.0])
+        key *= np.exp(noise * rng.normal(size=len(ready)))
         running, free = [], capacity
         for job in ready[np.argsort(key)]:
             if gpus[job] <= free:
@@ -95,6 +104,16 @@ def test_the_best_schedule_of_a_tiny_instance_does_not_beat_any_bound(
     jobs, capacity = instance
     release, gpus, run_time = (np.array(column, dtype=float) for column in zip(*jobs, strict=True))
     assert_not_beaten(lower_bounds(release, gpus, run_time, capacity), *best_schedule(jobs, capacity))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.just(1), st.integers(1, 5)), min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_on_a_single_gpu_the_bound_is_the_best_schedule(jobs: list[TinyJob]) -> None:
+    release, gpus, run_time = (np.array(column, dtype=float) for column in zip(*jobs, strict=True))
+    bound = lower_bounds(release, gpus, run_time, 1)
+    avg_jct, makespan = best_schedule(tuple(jobs), 1)
+    assert bound.avg_jct == pytest.approx(avg_jct)
+    assert bound.makespan == pytest.approx(makespan)
 
 
 @given(tiny_instances(), st.integers(0, 10**6))
@@ -299,6 +318,13 @@ def test_the_end_counts_what_cannot_have_run_before() -> None:
     assert poured_end(np.array([0.0, 8.0]), np.array([10.0, 5.0]), np.array([2.0, 2.0]), 2.0) == 15.0
 
 
+def test_the_examples_of_the_docs_page_are_true() -> None:
+    page = Path(__file__).parents[2] / "docs" / "lower-bound.md"
+    results = doctest.testfile(str(page), module_relative=False)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
 @pytest.mark.parametrize(
     ("release", "gpus", "run_time", "pool", "message"),
     [
@@ -312,7 +338,11 @@ def test_the_end_counts_what_cannot_have_run_before() -> None:
     ],
 )
 def test_bad_input_ends_in_one_sentence(
-    release: list[float], gpus: list[float], run_time: list[float], pool: list[str | None] | None, message: str
+    release: list[float],
+    gpus: list[float],
+    run_time: list[float],
+    pool: list[str | None] | None,
+    message: str,
 ) -> None:
     with pytest.raises(UserError, match=message):
         lower_bounds(release, gpus, run_time, 8, pool)

@@ -19,7 +19,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("noise.bin", bytes((i * 37 + 11) % 251 + 5 for i in range(4000)), "binary file, not text"),
     ("cut.json", b'[{"job_id": "1", "duration": "5", "max_parall', "is cut short: line 1"),
     ("typo.json", b'[{"job_id": 1,, "duration": 5}, {"a": 1}]', "is not valid JSON: line 1"),
-    ("other.json", b'[{"colour": "red", "size": 3}]', "keys colour, size"),
+    ("other.json", b'[{"colour": "red", "size": 3}]', "keys 'colour, size'"),
     ("scalar.json", b"[1, 2, 3]", "is JSON but no trace"),
     ("prices.csv", b"date,open,close\n2020-01-01,1,2\n", "first line reads 'date, open, close'"),
     ("letter.txt", b"Dear operator,\nthe cluster is slow.\n", "is not a known trace"),

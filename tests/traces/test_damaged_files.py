@@ -22,7 +22,8 @@ SAMPLES = [
     "; v\n1 0 10 300 16 -1 -1 32 600 -1 1 3 4 -1 2 -1 -1 -1\n",
     "JobID|Submit|Start|End|State|AllocTRES|NodeList\n7|2024-01-01T10:00:00|2024-01-01T10:00:00|2024-01-01T10:01:00"
     "|COMPLETED|gres/gpu=4|n[1-2]\n",
-    "# dally-trace 1\n# {\"name\": \"x\"}\nid,submit_time,gpus,duration,failures,ran_on\na,1,2,3,[0.5],\n",
+    '# dally-trace 1\n# {"name": "x", "notes": [], "dropped": {"a": 1}}\n'
+    "id,submit_time,gpus,duration,failures,ran_on\na,1,2,3,[0.5],\n",
     json.dumps([{"status": "Pass", "vc": "v", "jobid": "j", "user": "u", "submitted_time": "2017-10-07 01:00:00",
                  "attempts": [{"start_time": "2017-10-07 01:00:00", "end_time": "2017-10-07 02:00:00",
                                "detail": [{"ip": "m", "gpus": ["gpu0"]}]}]}]),
@@ -32,7 +33,8 @@ SAMPLES = [
                                       "array": {"job_id": 0}, "tres": {"allocated": [
                                           {"type": "gres", "name": "gpu", "count": 4}]}}]}),
 ]  # fmt: skip
-SPLICES = ["", "0", "-1", "nan", "inf", "1e400", "null", "[]", "{}", '"', ",", "|", "\t", "\n", "\0", "é", "9" * 40, "#"]
+SPLICES = ["", "0", "-1", "nan", "inf", "1e400", "null", "[]", "{}", '"', ",", "|", "\t", "\n", "\0", "é", "#",
+           "9" * 40, "9" * 400, "9" * 5000, "1970-01-01", "9999-12-31 23:59:59+00:00", "true"]  # fmt: skip
 
 
 def attempt(file: Path, data: bytes) -> None:
@@ -40,7 +42,7 @@ def attempt(file: Path, data: bytes) -> None:
     try:
         trace = load_trace(file)
     except UserError as error:
-        assert "\n" not in str(error)  # noqa: PT017
+        assert "\n" not in str(error)
     else:
         assert trace.jobs
         assert len(trace.jobs) == len(trace.truths)
@@ -48,7 +50,9 @@ def attempt(file: Path, data: bytes) -> None:
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(sample=st.sampled_from(SAMPLES), start=st.floats(0, 1), length=st.integers(0, 12), splice=st.sampled_from(SPLICES))
+@given(
+    sample=st.sampled_from(SAMPLES), start=st.floats(0, 1), length=st.integers(0, 25), splice=st.sampled_from(SPLICES)
+)
 def test_a_spliced_file_reads_or_says_why_not(
     tmp_path: Path, sample: str, start: float, length: int, splice: str
 ) -> None:

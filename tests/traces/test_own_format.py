@@ -70,7 +70,7 @@ def test_a_file_written_by_hand_needs_only_four_columns(tmp_path: Path) -> None:
     (one(id="a", submit_time=0, gpus=2, duration=1, ending="dead"), "line 3, ending: 'dead'"),
     (one(id="", submit_time=0, gpus=2, duration=1), "line 3, id: is missing"),
     (one(id="a", submit_time=0, gpus=2, duration=1, failures="[2]"), "line 3, failures: are fractions"),
-    (one(id="a", submit_time=0, gpus=2, duration=1, colour="red"), "line 2: the header has unknown columns colour"),
+    (one(id="a", submit_time=0, gpus=2, duration=1, colour="red"), "line 2: the header has unknown columns 'colour'"),
     (one(id="a", submit_time=0, gpus=2, duration=1) + "a,1,1,1\n", "line 4, id: used before"),
 ])  # fmt: skip
 def test_a_mistake_is_named_with_line_and_field(tmp_path: Path, text: str, says: str) -> None:

@@ -54,7 +54,7 @@ def decode(line: str, where: str = "journal") -> tuple[float, Entry]:
         fields: dict[str, Any] = json.loads(line)
         now, kind = float(fields.pop("t")), _KINDS[fields.pop("e")]
         return now, kind(**{name: _rich(name, value) for name, value in fields.items()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{where}: not a line of a journal ({error})") from error
 
 

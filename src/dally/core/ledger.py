@@ -15,7 +15,7 @@ from dally.core.topology import Topology
 class Row:
     """One job's life in figures; times in seconds, NaN-free: what has not happened is None."""
 
-    __slots__ = ("_delay_left", "_exposed", "_neighbours", "_placement", "_since", "comm", "end", "first_start",
+    __slots__ = ("_delay_left", "_exposed", "_neighbours", "_placed", "_placement", "_since", "comm", "end", "first_start",
                  "gpus", "job_id", "level", "lost", "migrations", "model", "neighbour_loss", "outcome",
                  "preemptions", "running", "submit", "tenant", "user")  # fmt: skip
 
@@ -33,7 +33,8 @@ class Row:
         self.level: int | None = None  # outermost level it was placed at
         self.preemptions = self.migrations = 0
         self._placement: Placement | None = None
-        self._since = 0.0
+        self._placed = 0.0  # when it got its present GPUs
+        self._since = 0.0  # up to when the figures are booked
         self._exposed = 0.0
         self._neighbours = 1.0
         self._delay_left = 0.0
@@ -181,17 +182,16 @@ class Ledger:
         self._level(now, 0, -1)
 
     def _on(self, now: float, row: Row, placement: Placement) -> None:
-        row._placement, row._since = placement, now
+        row._placement, row._placed, row._since = placement, now, now
         row._exposed, row._neighbours, row._delay_left = 0.0, 1.0, 0.0
         level = placement.level(self.topology)
         row.level = level if row.level is None else max(row.level, level)
 
     def _off(self, now: float, row: Row) -> None:
-        started = row._since
         row.book(now)
         assert row._placement is not None
         if self.keeps_segments:
-            self.segments.append(Segment(self._index[row.job_id], started, now, row._placement))
+            self.segments.append(Segment(self._index[row.job_id], row._placed, now, row._placement))
         row._placement = None
 
     def _level(self, now: float, busy: int, queue: int) -> None:

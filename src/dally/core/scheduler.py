@@ -174,18 +174,23 @@ class Scheduler:
     def _commit(self, now: float, plan: pl.Plan) -> list[pl.Action | Rejected]:
         """Check a plan and make it the state of the house; returns what the world has to do and know."""
         actions: list[pl.Action | Rejected] = []
-        vacated: list[ActiveJob] = []
+        vacated: dict[str, ActiveJob] = {}
         for action in plan:
             if isinstance(action, (pl.Preempt, pl.Migrate)):
-                vacated.append(self._vacate(now, action))
+                if action.job in vacated:
+                    raise PlanError(self.policy.name, action.job, "is moved or preempted twice in one plan")
+                vacated[action.job] = self._vacate(now, action)
         for action in plan:
             kind = type(action)
             if kind is pl.Wait:
                 self._explain(now, action)  # type: ignore[arg-type]
                 continue
             if kind is pl.WakeAt:
-                if action == pl.WakeAt(self._timer or -1.0):
+                if action.time == self._timer:  # type: ignore[union-attr]
                     continue
+                if not action.time > now:  # type: ignore[union-attr]
+                    raise PlanError(self.policy.name, "any", f"asks to be woken at {action.time!r}, "  # type: ignore[union-attr]
+                                    f"which is not after now ({now!r}): time would stand still")  # fmt: skip
                 self._timer = action.time  # type: ignore[union-attr]
             elif kind is pl.Start or kind is pl.Migrate:
                 self._occupy(now, action)  # type: ignore[arg-type]
@@ -193,7 +198,7 @@ class Scheduler:
                 self._extend(now, action)  # type: ignore[arg-type]
             self.journal.write(now, action)
             actions.append(action)
-        for job in vacated:
+        for job in vacated.values():
             if job.state is State.YIELDING and job.placement is not None:
                 self._keep_until_yielded(now, job)
         self._check_reasons()
@@ -238,11 +243,16 @@ class Scheduler:
         wanted = State.WAITING if isinstance(action, pl.Start) else State.RUNNING
         if job.state is not wanted:
             return f"is {job.state.value} and cannot be given GPUs"
-        placement = action.placement
-        if placement.gpus != job.gpus:
-            return f"a gang of {job.gpus} was given {placement.gpus} GPUs: a gang is whole or nothing"
+        slices = action.placement.slices
+        given = sum(mask.bit_count() for _, mask in slices)
+        if given != job.gpus or given != action.placement.gpus:
+            return f"a gang of {job.gpus} was given {given} GPUs: a gang is whole or nothing"
         types = set()
-        for machine, mask in placement.slices:
+        before = -1
+        for machine, mask in slices:
+            if not before < machine < len(self.topology.machines) or mask <= 0:
+                return "its placement must name machines of the cluster once each, in order, with GPUs"
+            before = machine
             if machine in self.down:
                 return f"machine {self.topology.machines[machine].name} is down"
             if not self.free.has(machine, mask):

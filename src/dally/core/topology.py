@@ -208,7 +208,7 @@ def _island_masks(spec: MachineSpec, machine_level: int, name: str) -> tuple[int
     sizes = spec.islands or (spec.gpus,)
     if machine_level > 1:
         raise UserError(f"cluster {name!r}: at most one level below the machine is supported")
-    if sum(sizes) != spec.gpus:
+    if sum(sizes) != spec.gpus or min(sizes) < 1:
         raise UserError(f"cluster {name!r}: islands of {'/'.join(spec.path)} do not add up to its GPUs")
     masks, shift = [], 0
     for size in sizes:

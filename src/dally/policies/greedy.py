@@ -112,19 +112,22 @@ class _Back:
 
     def pop_behind(self, key: Key) -> tuple[Key, ActiveJob, str] | None:
         """The hindmost job not yet visited, if it is behind `key`."""
-        if not self.tails:
-            return None
-        index = max(range(len(self.tails)), key=lambda i: self.tails[i][0])
-        found, bucket, position = self.tails[index]
-        if found <= key:
-            return None
-        if position == 0:
-            self.tails.pop(index)
-        else:
-            self.tails[index] = (bucket.key(position - 1, self.now), bucket, position - 1)
-        job = bucket.job(position)
-        assert job.placement is not None
-        return found, job, self.view.topology.machines[job.placement.slices[0][0]].gpu_type
+        while self.tails:
+            index = max(range(len(self.tails)), key=lambda i: self.tails[i][0])
+            found, bucket, position = self.tails[index]
+            if found <= key:
+                return None
+            if position == 0:
+                self.tails.pop(index)
+            else:
+                self.tails[index] = (bucket.key(position - 1, self.now), bucket, position - 1)
+            job = bucket.job(position)
+            assert job.placement is not None
+            if self.now > job.progress_from or job.progress_from == job.last_change:
+                return found, job, self.view.topology.machines[job.placement.slices[0][0]].gpu_type
+            # It still waits for its GPUs or loads its checkpoint. To take them now would make it pay again
+            # for nothing, and two jobs that each look better while waiting would swap places for ever.
+        return None
 
 
 def _free_counts(view: View) -> dict[str, int]:

@@ -39,5 +39,6 @@ class Las(RankedPolicy):
         plan = plan_by_rank(view, now, self.place, preempt=True, lease=quantum)
         if quantum and view.waiting.buckets and view.preemptible.buckets:
             # running jobs fall behind waiting ones as time passes, not only when something happens
-            plan.append(WakeAt((now // quantum + 1) * quantum))
+            turn = (now // quantum + 1) * quantum
+            plan.append(WakeAt(turn if turn > now else turn + quantum))  # rounding may give `now` itself
         return plan

@@ -68,9 +68,12 @@ def make_policy(text: str) -> Policy:
     for part in filter(None, (piece.strip() for piece in inside.split(","))):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
-        if not equals or key not in known:
+        if key not in known:
             valid = ", ".join(known) or "none"
             raise UserError(f"policy {name!r} has no option {key!r}; it has: {valid}")
+        if not equals:
+            wanted = _values(hints[key], known[key].metadata.get("unit"))
+            raise UserError(f"policy {name!r}: option {key!r} has no value; write {key}=… with {wanted}")
         if key in chosen:
             raise UserError(f"policy {name!r}: option {key!r} is given twice")
         chosen[key] = _read(name, key, value.strip(), hints[key], known[key].metadata.get("unit"))
@@ -139,7 +142,7 @@ def _show(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, float):
-        return f"{value:g}"
+        return repr(value).removesuffix(".0")  # exact: what is written makes the same policy again
     return str(value)
 
 

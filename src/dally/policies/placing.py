@@ -54,8 +54,8 @@ def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
     """Over as many machines as possible, the emptiest first."""
     for pool in pools_for(free, demand):
         level = free.topology.machine_level
-        counts = pool.counts[level]
-        machines = sorted(bits(pool.domains_with(level, 1)), key=lambda m: -counts[m])[: demand.gpus]
+        counts = {m: free.masks[m].bit_count() for m in bits(pool.domains_with(level, 1))}
+        machines = sorted(counts, key=lambda m: -counts[m])[: demand.gpus]
         share = dict.fromkeys(machines, 0)
         left = demand.gpus
         while left:

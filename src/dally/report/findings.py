@@ -59,7 +59,7 @@ def _bound_text(run: ReportRun) -> str:
         return ""
     if ratio < 1.005:
         return ": no schedule can be more than half a percent better"
-    return f", {times_text(ratio)} what no schedule can beat"
+    return f", and {times_text(ratio)} the lower bound that no schedule can beat"
 
 
 def findings(comparison: Comparison) -> list[tuple[str, list[str]]]:
@@ -147,7 +147,7 @@ def _by_demand(comparison: Comparison, paired: Paired) -> list[str]:
     if total > 0:
         most = int(np.argmax(per_class))
         part = f"jobs of {gpus_text(classes.names[most])}, {share_text(count[most] / count.sum())} of all jobs"
-        said.append(f"Most of the time saved ({share_text(per_class[most] / per_class[per_class > 0].sum())} "
+        said.append(f"The largest part of the time saved ({share_text(per_class[most] / per_class[per_class > 0].sum())} "
                     f"of all gains) goes to {part}.")  # fmt: skip
     worse = [k for k in range(size) if count[k] and base[k] > 0 and mean[k] / base[k] - 1 > NOTICEABLE]
     if len(worse) == np.count_nonzero(count):

@@ -153,8 +153,8 @@ def gantt(comparison: Comparison) -> dict[str, Any]:
     origin, span = float(edges[0]), float(edges[-1] - edges[0])
     slices = max(len(run.segments.slice_segment) for run in runs)
     common = {"span": span, "levels": [level.name for level in comparison.baseline.topology.levels]}
+    drawn: list[dict[str, Any]] = []
     if slices <= MOST_BARS and all(len(run.topology.machines) <= MOST_ROWS for run in runs):
-        drawn = []
         for run in runs:
             rows = picture_rows(run.topology)
             every = np.ones(len(run.segments.slice_segment), dtype=np.bool_)
@@ -164,7 +164,6 @@ def gantt(comparison: Comparison) -> dict[str, Any]:
     # The same machines for all runs, so that the pictures compare.
     machines = min(detail_machines(run.topology) for run in runs)
     start, stop = detail_window(comparison, machines)
-    drawn = []
     for run in runs:
         rows = picture_rows(run.topology)
         segments = run.segments

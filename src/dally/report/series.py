@@ -59,7 +59,9 @@ def time_edges(comparison: Comparison, bins: int) -> Floats:
 def curves(comparison: Comparison) -> dict[str, Any]:
     """CDFs of JCT and queueing, and load and queue over time, for every run."""
     edges = time_edges(comparison, TIME_BINS)
-    jct, queueing, load, queue = [], [], [], []
+    jct: list[dict[str, Any]] = []
+    queueing: list[dict[str, Any]] = []
+    load, queue = [], []
     for run in comparison.runs:
         done = run.jobs.finished
         for target, values in ((jct, run.jobs.jct[done]), (queueing, run.jobs.queueing[done])):

@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 _RELATIVE_SLACK = 1e-9
 _CLOCK_SLACK = 1e-12
 
-_THRESHOLDS = 48  # of the mean-busy-time sum; twice as many gain less than 1 % (benchmarks/bounds.py)
+_THRESHOLDS = 48  # of the mean-busy-time sum; twice as many gain less than 1 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,20 @@ class _Jobs:
     run_time: Floats
     capacity: float
 
-    def part(self, chosen: Mask, capacity: float | None = None) -> _Jobs:
-        capacity = self.capacity if capacity is None else capacity
+    def part(self, chosen: Mask, capacity: float) -> _Jobs:
         return _Jobs(self.release[chosen], self.gpus[chosen], self.run_time[chosen], capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    """Bounds on Σ (C − r) and on the last completion, by name."""
+
+    jct: dict[str, float]
+    end: dict[str, float]
+
+    @property
+    def best_jct(self) -> float:
+        return max(self.jct.values())
 
 
 def lower_bounds(
@@ -73,15 +84,15 @@ def lower_bounds(
     count = len(jobs.release)
     if count == 0:
         return LowerBound(0.0, 0.0, {"own time": 0.0}, {"own time": 0.0})
-    total_jct = _total_jct_by(jobs)
-    end = _end_by(jobs)
+    whole = _totals(jobs)
     if len(pools) > 1 or pools[0].capacity < jobs.capacity:
         # Each job is in one part, so totals add up; a part is delayed at least by its own jobs alone.
-        total_jct["pools apart"] = sum(max(_total_jct_by(part).values()) for part in pools)
-        end["pools apart"] = max(max(_end_by(part).values()) for part in pools)
+        apart = [_totals(part) for part in pools]
+        whole.jct["pools apart"] = sum(part.best_jct for part in apart)
+        whole.end["pools apart"] = max(max(part.end.values()) for part in apart)
     slack = _CLOCK_SLACK * float(np.max(jobs.release + jobs.run_time))
-    avg_jct_by = {name: _lowered(value / count, slack) for name, value in total_jct.items()}
-    makespan_by = {name: _lowered(value, slack) for name, value in end.items()}
+    avg_jct_by = {name: _lowered(value / count, slack) for name, value in whole.jct.items()}
+    makespan_by = {name: _lowered(value, slack) for name, value in whole.end.items()}
     return LowerBound(max(avg_jct_by.values()), max(makespan_by.values()), avg_jct_by, makespan_by)
 
 
@@ -89,11 +100,11 @@ def _lowered(value: float, slack: float) -> float:
     return max(value * (1 - _RELATIVE_SLACK) - slack, 0.0)
 
 
-def _total_jct_by(jobs: _Jobs) -> dict[str, float]:
-    """Σ (C − r) from below, by the name of the bound."""
+def _totals(jobs: _Jobs) -> _Totals:
     gangs = GangSizes.of(jobs.gpus, jobs.capacity)
     functions = size_functions(gangs, jobs.run_time, jobs.capacity)
     own = float(jobs.run_time.sum())
+    end = _end_by(jobs, gangs, functions)
     bounds = {"own time": own}
     bounds |= _srpt_bounds(jobs, gangs, functions)
 
@@ -107,24 +118,24 @@ def _total_jct_by(jobs: _Jobs) -> dict[str, float]:
     bounds["mean busy time"] = own + poured_delay(
         jobs.release, jobs.run_time, jobs.gpus, room_of_class, _THRESHOLDS
     )
-    end = max(_end_by(jobs).values())
     known = max(bounds.values()) - own
+    reach = max(end.values())
     bounds["priced time"] = own + max(
-        priced_delay(jobs.release, jobs.run_time, each.size[gangs.index], each.room, end, known)
+        priced_delay(jobs.release, jobs.run_time, each.size[gangs.index], each.room, reach, known)
         for each in functions
         if each.name in ("gpus", "prices")
     )
     if len(functions) > 1:
         bounds["large gangs"] = own + max(_delay_by_size(jobs, gangs, each) for each in functions[1:])
-        large = jobs.gpus > jobs.capacity / 2
-        if large.any() and not large.all():
-            alone = _total_jct_by(jobs.part(large))
-            # Worth the second half only if the large ones delay each other at all.
-            if max(alone.values()) > alone["own time"] * (1 + 1e-9):
-                bounds["large gangs apart"] = max(alone.values()) + max(
-                    _total_jct_by(jobs.part(~large)).values()
-                )
-    return bounds
+    large = jobs.gpus > jobs.capacity / 2
+    if large.any() and not large.all():
+        alone = _totals(jobs.part(large, jobs.capacity))
+        # Worth the second half only if the large ones delay each other at all.
+        if alone.best_jct > alone.jct["own time"] * (1 + 1e-9):
+            bounds["large gangs apart"] = (
+                alone.best_jct + _totals(jobs.part(~large, jobs.capacity)).best_jct
+            )
+    return _Totals(bounds, end)
 
 
 def _srpt_bounds(jobs: _Jobs, gangs: GangSizes, functions: list[SizeFunction]) -> dict[str, float]:
@@ -148,14 +159,12 @@ def _delay_by_size(jobs: _Jobs, gangs: GangSizes, function: SizeFunction) -> flo
     return poured_delay(jobs.release, jobs.run_time, size, lambda _: function.room, _THRESHOLDS)
 
 
-def _end_by(jobs: _Jobs) -> dict[str, float]:
+def _end_by(jobs: _Jobs, gangs: GangSizes, functions: list[SizeFunction]) -> dict[str, float]:
     """The last completion from below, by the name of the bound."""
-    gangs = GangSizes.of(jobs.gpus, jobs.capacity)
     ends = {
         "own time": float(np.max(jobs.release + jobs.run_time)),
         "pooled work": poured_end(jobs.release, jobs.run_time, jobs.gpus, jobs.capacity),
     }
-    functions = size_functions(gangs, jobs.run_time, jobs.capacity)
     sharper = [each for each in functions if each.name != "gpus" or each.room < jobs.capacity]
     if sharper:
         ends["gang work"] = max(

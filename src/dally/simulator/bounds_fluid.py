@@ -1,4 +1,4 @@
-"""Fluid relaxations: what a schedule could reach if only the room for gangs and each job's own speed mattered.
+"""Fluid relaxations: what a schedule could reach if only room for gangs and each job's own speed mattered.
 
 Each function here is one theorem of docs/lower-bound.md, on plain arrays: `size` is a size function's value
 per job (bounds_sizes.py) and `room` the largest total of it that can run at once.
@@ -25,6 +25,9 @@ def srpt_completions(release: Floats, work: Floats, speed: float) -> Floats:
     At every moment no schedule on that machine has completed more jobs (Schrage, "A proof of the optimality
     of the shortest remaining processing time discipline", Operations Research 16 (1968)).
     """
+    idle = work == 0  # done at once; they need no place in the queue
+    at_once = release[idle]
+    release, work = release[~idle], work[~idle]
     order = np.lexsort((work, release))
     # Plain lists: the loop below touches each element once and NumPy scalars would triple its cost.
     done: list[float] = []
@@ -48,7 +51,7 @@ def srpt_completions(release: Floats, work: Floats, speed: float) -> Floats:
     for need in waiting:
         elapsed += need
         done.append(start + elapsed)
-    return np.asarray(done, dtype=np.float64)
+    return np.sort(np.concatenate((done, at_once)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Tank:
         return np.where((at >= 0) & (moments < until), until, 0.0)
 
     def wait_poured(self, release: Floats, run_time: Floats) -> Floats:
-        """∫ from r to r + p of the time until the tank is empty: what a job poured behind it waits, per size."""
+        """∫ from r to r + p of the time until the tank is empty: how long what is poured behind it waits."""
         if not len(self.begin):
             return np.zeros(len(release))
         triangle = (self.end - self.begin) ** 2 / 2
@@ -91,7 +94,7 @@ class Tank:
 
 
 def fill(times: Floats, change: Floats, room: float) -> Tank:
-    """A tank that drains at `room` and is filled at a rate that changes by `change` at the (sorted) `times`."""
+    """A tank that drains at `room` and is filled at a rate that changes by `change` at the sorted `times`."""
     slope = np.cumsum(change)[:-1] - room
     if not np.any(slope > 0):
         return Tank(0.0, np.zeros(0), np.zeros(0))
@@ -173,7 +176,7 @@ def poured_delay(
         open_gap(middle, b)
 
     thresholds = sorted(rooms)
-    # More jobs never have less backlog, though the room of the larger class may be larger: keep the best so far.
+    # More jobs never have less backlog, though their room may be larger: keep the best so far.
     backlog = np.maximum.accumulate([tanks[k].area for k in thresholds])
     weight = 1 / works[thresholds]
     delay = float(np.sum((weight - np.append(weight[1:], 0.0)) * backlog))

@@ -1,10 +1,10 @@
 """The priced bound: charge every schedule for the GPU time it uses, and let each job choose its best alone.
 
 A price β(t) ≥ 0 per unit of room and second replaces the capacity. Whatever the price, the jobs' cheapest
-choices, less what the whole room costs, are a lower bound (Lagrangian duality; docs/lower-bound.md, part 5).
-A job cannot run faster than its own speed here, which is what the poured tank of bounds_fluid.py forgets once
-a job has fallen behind. A price close to the best is searched on a sample of the jobs; the bound itself is
-then computed over all of them, so the quality of the search decides how good it is and never whether it holds.
+choices, less what the whole room costs, are a lower bound (Lagrangian duality; docs/lower-bound.md, "Priced
+time"). A job cannot run faster than its own speed here, which is what the poured tank of bounds_fluid.py
+forgets once a job has fallen behind. A price close to the best is searched on a sample of the jobs; the bound
+itself is then computed over all of them: the search decides how good it is and never whether it holds.
 """
 
 from __future__ import annotations

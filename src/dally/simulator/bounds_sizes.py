@@ -8,7 +8,7 @@ exact knapsack over the gangs at hand, so no property of the function itself is 
 hold. The rounding functions are those of Fekete and Schepers, "New classes of fast lower bounds for bin
 packing problems", Mathematical Programming 91 (2001), section 3; the prices are those of Gilmore and Gomory,
 "A linear programming approach to the cutting-stock problem", Operations Research 9 (1961). See
-docs/lower-bound.md, part 3.
+docs/lower-bound.md, "Room".
 """
 
 from __future__ import annotations

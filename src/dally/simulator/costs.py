@@ -73,7 +73,10 @@ def make_cost(text: str) -> PreemptionCost:
         key, _, value = inside.removesuffix("]").partition("=")
         if key.strip() != "storage" or not inside.endswith("]"):
             raise UserError(f"preemption cost {text!r}: write model or model[storage=5GB/s]")
-        return FromModelSize(bandwidth(value))
+        storage = bandwidth(value)
+        if storage <= 0:
+            raise UserError(f"preemption cost {text!r}: the storage must have a bandwidth above 0")
+        return FromModelSize(storage)
     try:
         price = seconds(text)
     except UserError:

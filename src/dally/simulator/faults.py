@@ -83,6 +83,8 @@ def read_outages(path: Path, topology: Topology) -> Outages:
             up = seconds(row["up"]) if row.get("up") else None
         except UserError as error:
             raise UserError(f"{path}, line {line}: {error}") from error
+        if down < 0:
+            raise UserError(f"{path}, line {line}, down: times count from the trace's origin and are not negative")
         if up is not None and up <= down:
             raise UserError(f"{path}, line {line}, up: the machine comes back before it goes down")
         found.setdefault(machine, []).append((down, up))

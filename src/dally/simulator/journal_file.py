@@ -22,7 +22,7 @@ class JournalFile:
         except OSError as error:
             raise UserError(f"{path}: the journal cannot be written: {error.strerror}") from error
         self._raw = raw
-        self._file: IO[bytes] = raw
+        self._file: IO[bytes] | gzip.GzipFile = raw
         if str(path).endswith(".gz"):
             self._file = gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0)
         self._lines: list[str] = [header(**about)]

@@ -47,9 +47,16 @@ class _Run:
         self.attempt = 0  # failures of its own that lie behind it
         self.retries = 0
 
-    def book(self, now: float) -> None:
+    def book(self, now: float, checkpoint_interval: float) -> None:
+        """Work done since the last booking, and how much of it the latest periodic checkpoint holds."""
         start = max(self.since, self.progress_from)
         if now > start:
+            if checkpoint_interval == 0:
+                self.saved = self.done + self.speed * (now - start)
+            else:
+                past = (now - self.progress_from) % checkpoint_interval  # seconds since the latest checkpoint
+                if now - past > start:
+                    self.saved = self.done + self.speed * (now - past - start)
             self.done += self.speed * (now - start)
         self.since = now
 
@@ -156,7 +163,7 @@ class SimulatedWorld:
             return
         self._leave(now, run)
         if run.attempt < len(run.truth.failures):  # not the end yet: an attempt of the traced job died here
-            run.done = run.saved = run.work * run.truth.failures[run.attempt]
+            run.done = run.saved = max(run.saved, run.work * run.truth.failures[run.attempt])
             run.attempt += 1
             events.append(ev.Interrupted(run.job.id, run.done, "its program failed; it is retried"))
             return
@@ -167,6 +174,7 @@ class SimulatedWorld:
     def _yield(self, run: _Run, epoch: int, events: list[ev.Event]) -> None:
         if run.epoch == epoch:
             run.yields_at = None
+            run.saved = run.done
             events.append(ev.Yielded(run.job.id))
 
     def _cancel(self, job_id: str, events: list[ev.Event]) -> None:
@@ -192,8 +200,10 @@ class SimulatedWorld:
             self._lose_unsaved(now, run, f"machine {machine} went down", events)
         for run in self._runs.values():
             if run.yields_at is not None and _uses(run.placement, machine):
+                # its checkpoint is not whole: it falls back to the periodic one before, and vacates at once
                 run.yields_at = None
                 run.epoch += 1
+                self._vacating = [(t, p) for t, p in self._vacating if p is not run.placement]
                 lost = run.done - run.saved
                 self.lost_work_gpu_seconds += self._reference_seconds(run, lost) * run.job.gpus
                 run.done = run.saved
@@ -211,21 +221,16 @@ class SimulatedWorld:
 
     def _lose_unsaved(self, now: float, run: _Run, cause: str, events: list[ev.Event]) -> None:
         """A fault takes a running job's GPUs and the work since its last periodic checkpoint."""
-        began = run.progress_from
         self._leave(now, run)
-        interval = self.faults.checkpoint_interval
-        ran = max(0.0, now - began)
-        kept = run.done if interval == 0 else run.done - run.speed * (ran % interval)
-        kept = max(run.saved, kept)
-        self.lost_work_gpu_seconds += self._reference_seconds(run, run.done - kept) * run.job.gpus
-        run.done = run.saved = kept
+        self.lost_work_gpu_seconds += self._reference_seconds(run, run.done - run.saved) * run.job.gpus
+        run.done = run.saved
         events.append(ev.Interrupted(run.job.id, run.done, cause))
 
     def _reference_seconds(self, run: _Run, work: float) -> float:
         return work / run.speed if run.speed > 0 else 0.0
 
     def _leave(self, now: float, run: _Run) -> None:
-        run.book(now)
+        run.book(now, self.faults.checkpoint_interval)
         run.epoch += 1
         del self._running[run.job.id]
         self._left.append(run.job.id)
@@ -244,7 +249,7 @@ class SimulatedWorld:
             if isinstance(action, (pl.Start, pl.Migrate)):
                 delays[action.job] = self._begin(now, action, entered)
             elif isinstance(action, pl.Extend):
-                self._lease(now, self._running[action.job], action.lease)
+                self._lease(now, self._running[action.job], now + action.lease)
             elif isinstance(action, pl.WakeAt):
                 self._push(max(now, action.time), _TIMER, None)
             elif isinstance(action, Rejected):
@@ -257,11 +262,12 @@ class SimulatedWorld:
     def _stop(self, now: float, action: pl.Preempt | pl.Migrate, left: list[str],
               consequences: list[ev.Event]) -> None:  # fmt: skip
         run = self._running.pop(action.job)
-        run.book(now)
+        run.book(now, self.faults.checkpoint_interval)
         run.epoch += 1
-        run.saved = run.done
         left.append(action.job)
         save = self.cost.save(run.job)
+        if save == 0 or isinstance(action, pl.Migrate):
+            run.saved = run.done
         assert run.placement is not None
         if save > 0:
             self._vacating = [(t, p) for t, p in self._vacating if t > now]
@@ -306,7 +312,7 @@ class SimulatedWorld:
         measured: list[ev.Event] = []
         for job_id, step in self.network.moved(left, entered, now).items():
             run = self._running[job_id]
-            run.book(now)
+            run.book(now, self.faults.checkpoint_interval)
             if job_id in delays:
                 crash = self.faults.crash_after(job_id, run.retries, run.progress_from)
                 run.crash_at = None if crash is None else run.progress_from + crash
@@ -325,18 +331,19 @@ class SimulatedWorld:
         begin = max(now, run.progress_from)
         self._push(begin + max(0.0, target - run.done) / run.speed, _FINISH, run, run.epoch)
         if run.lease_end is not None:
-            self._lease(now, run, run.lease_end - now)
+            self._lease(now, run, run.lease_end)
         if run.crash_at is not None:
             self._push(max(now, run.crash_at), _CRASH, run, run.epoch)
 
-    def _lease(self, now: float, run: _Run, lease: float) -> None:
+    def _lease(self, now: float, run: _Run, lease_end: float) -> None:
         """The lease ends at the first step boundary at or after its time."""
-        run.lease_end = now + lease
-        boundary = max(run.progress_from, run.lease_end)
+        run.lease_end = lease_end
+        boundary = max(run.progress_from, lease_end)
         if run.step > 0:
             steps = -((run.progress_from - boundary) // run.step)
             boundary = run.progress_from + steps * run.step
-        self._push(max(now, boundary), _LEASE, run, run.epoch)
+        # rounding must not put the boundary before the end, or the scheduler would take it for an old lease
+        self._push(max(now, boundary, lease_end), _LEASE, run, run.epoch)
 
     def _push(self, time: float, kind: int, what: object, epoch: int = 0) -> None:
         self._seq += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 from dally.core.errors import UserError
@@ -21,7 +22,15 @@ def load_trace(path: str | Path, format: str | None = None) -> Trace:
     `format` names a reader and skips the detection. What is not a trace raises `UserError` with one sentence.
     """
     source = open_source(path)
-    return find_reader(source, format).read(source)
+    reader = find_reader(source, format)
+    # Hundreds of thousands of small objects that all stay: the collector would look through them in vain.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return reader.read(source)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def find_reader(source: Source, format: str | None = None) -> Reader:
@@ -46,8 +55,10 @@ def _unknown(source: Source) -> str:
     if source.looks_like_json:
         document = source.json()
         first = document[0] if isinstance(document, list) and document else document
-        keys = ", ".join(list(first)[:12]) if isinstance(first, dict) else type(first).__name__
-        return f"{source.shown} is JSON but no trace: its entries have the keys {keys or 'none'}; known are {known}"
+        if not isinstance(first, dict):
+            return f"{source.shown} is JSON but no trace: it holds no list of jobs; known are {known}"
+        keys = ", ".join(str(key)[:40] for key in list(first)[:12])
+        return f"{source.shown} is JSON but no trace: its entries have the keys {keys!r}; known are {known}"
     lines = source.head_lines(2)
     if len(lines) > 1 and "jobid" in lines[0].lower().split() and set(lines[1]) <= set("- "):
         return f"{source.shown} is sacct output in aligned columns, which cut long fields: call sacct with -P or --json"

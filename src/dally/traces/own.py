@@ -67,15 +67,16 @@ def _account(trace: Trace) -> dict[str, Any]:
 
 
 def _restore(trace: Trace, account: Any, shown: str) -> None:
-    if not isinstance(account, dict):
-        raise UserError(f"{shown}: its account of the trace is damaged")
-    trace.name, trace.format = str(account.get("name", trace.name)), str(account.get("format", trace.format))
-    trace.origin = account.get("origin")
-    trace.notes = [str(note) for note in account.get("notes", ())]
-    trace.dropped, trace.repaired = (
-        Counter({str(reason): int(count) for reason, count in account.get(key, {}).items()})
-        for key in ("dropped", "repaired")
-    )
+    try:
+        trace.name, trace.format = str(account.get("name", trace.name)), str(account.get("format", trace.format))
+        trace.origin = None if account.get("origin") is None else str(account["origin"])
+        trace.notes = [str(note) for note in account.get("notes", ())]
+        trace.dropped, trace.repaired = (
+            Counter({str(reason): int(count) for reason, count in account.get(key, {}).items()})
+            for key in ("dropped", "repaired")
+        )
+    except (AttributeError, TypeError, ValueError):
+        raise UserError(f"{shown}: its account of the trace is damaged") from None
 
 
 # ── CSV ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,23 +135,25 @@ def parse_csv(source: Source) -> tuple[Trace, list[Problem]]:
     if version != VERSION:
         raise UserError(f"{source.shown}, line 1: version {version} of the trace format is not known, only {VERSION}")
     trace = Trace(source.stem, "Dally trace", [], [])
-    lines = csv.reader(io.StringIO(source.text, newline=""))
+    start, above = 0, 0  # where the table begins, and the comment lines above it
+    while source.text.startswith("#", start):
+        start, above = source.text.find("\n", start) + 1 or len(source.text), above + 1
+    lines = csv.reader(io.StringIO(source.text[start:], newline=""))
     plan: _Plan | None = None
     problems: list[Problem] = []
     rows: list[tuple[Job, Truth]] = []
     seen: set[str] = set()
     try:
         for fields in lines:
+            line = above + lines.line_num
             if plan is None:
-                if fields and fields[0].startswith("#"):
-                    continue
-                plan = _columns(source, {name.strip(): index for index, name in enumerate(fields)}, lines.line_num)
+                plan = _columns(source, {name.strip(): index for index, name in enumerate(fields)}, line)
             elif fields:
-                parsed = _parse_row(fields, plan, lines.line_num, seen, problems)
+                parsed = _parse_row(fields, plan, line, seen, problems)
                 if parsed is not None:
                     rows.append(parsed)
     except csv.Error as error:
-        raise UserError(f"{source.shown}, line {lines.line_num}: {error}") from None
+        raise UserError(f"{source.shown}, line {above + lines.line_num}: {error}") from None
     second = source.text.split("\n", 2)[1:2]
     if second and second[0].startswith("# {"):
         try:
@@ -167,7 +170,11 @@ def _columns(source: Source, header: dict[str, int], line: int) -> _Plan:
     missing = [name for name in _NEEDED if name not in header]
     unknown = [name for name in header if name not in COLUMNS]
     if missing or unknown:
-        what = f"lacks the columns {', '.join(missing)}" if missing else f"has unknown columns {', '.join(unknown)}"
+        what = (
+            f"lacks the columns {', '.join(missing)}"
+            if missing
+            else f"has unknown columns {', '.join(unknown)[:80]!r}"
+        )
         raise UserError(f"{source.shown}, line {line}: the header {what}; known are {', '.join(COLUMNS)}")
     return [(slot, header[name], name in _NEEDED) for slot, name in enumerate(COLUMNS) if name in header]
 
@@ -181,7 +188,7 @@ def _parse_row(fields: list[str], plan: _Plan, line: int, seen: set[str],
         if field or needed:
             try:
                 values[slot] = _value(COLUMNS[slot], field)
-            except ValueError as error:
+            except (ValueError, TypeError, OverflowError) as error:
                 problems.append(Problem(line, _text(fields[plan[0][1]]), f"{COLUMNS[slot]}: {error}", True))
     if len(problems) > before:
         return None
@@ -259,10 +266,9 @@ def _schema() -> dict[str, Any]:
     import polars as pl
 
     kinds: dict[str, Any] = dict.fromkeys(COLUMNS, pl.Float64)
-    kinds |= dict.fromkeys((*_TEXT, "ending", "means"), pl.String)
+    kinds |= dict.fromkeys((*_TEXT, "ending", "means", "ran_on"), pl.String)
     kinds |= dict.fromkeys(_WHOLE, pl.Int64)
     kinds["failures"] = pl.List(pl.Float64)
-    kinds["ran_on"] = pl.List(pl.Struct({"machine": pl.String, "gpus": pl.Int64}))
     return kinds
 
 
@@ -272,8 +278,8 @@ def _to_parquet(trace: Trace) -> bytes:
     plain: dict[str, Callable[[Any], Any]] = {
         "ending": lambda value: value.value,
         "means": lambda value: value.value,
-        "failures": list,
-        "ran_on": lambda value: [{"machine": machine, "gpus": gpus} for machine, gpus in value],
+        "failures": lambda value: list(value) or None,
+        "ran_on": lambda value: json.dumps(value) if value else None,
     }
     columns: dict[str, list[Any]] = {}
     for names, objects in ((JOB_COLUMNS, trace.jobs), (TRUTH_COLUMNS, trace.truths)):
@@ -281,7 +287,10 @@ def _to_parquet(trace: Trace) -> bytes:
             shape = plain.get(name)
             values = [getattr(entry, name) for entry in objects]
             columns[name] = values if shape is None else [shape(value) for value in values]
-    frame = pl.DataFrame(columns, schema=_schema())
+    try:
+        frame = pl.DataFrame(columns, schema=_schema())
+    except (OverflowError, pl.exceptions.PolarsError, TypeError) as error:
+        raise UserError(f"{trace.name} cannot be written as Parquet: {str(error).splitlines()[0]}") from None
     out = io.BytesIO()
     metadata = {METADATA_KEY: str(VERSION), f"{METADATA_KEY}-account": json.dumps(_account(trace))}
     frame.write_parquet(out, metadata=metadata)
@@ -318,11 +327,11 @@ def parse_parquet(source: Source) -> tuple[Trace, list[Problem]]:
             continue
         try:
             values[ending], values[means] = Ending(values[ending]), DurationMeans(values[means])
-        except ValueError as error:
+            values[failures] = tuple(values[failures] or ())
+            values[ran_on] = _value("ran_on", values[ran_on]) if values[ran_on] else ()
+        except (ValueError, TypeError) as error:
             problems.append(Problem(None, values[0], str(error), True))
             continue
-        values[failures] = tuple(values[failures] or ())
-        values[ran_on] = tuple((on["machine"], on["gpus"]) for on in values[ran_on] or ())
         parsed = _pair(values, None, seen, problems)
         if parsed is not None:
             rows.append(parsed)

@@ -64,6 +64,8 @@ class Source:
                 raise UserError(
                     f"{self.shown} {how}: line {error.lineno}, column {error.colno}: {error.msg}"
                 ) from None
+            except ValueError as error:  # a number of thousands of digits
+                raise UserError(f"{self.shown} is not a trace: {error}") from None
             except RecursionError:
                 raise UserError(f"{self.shown} is not a trace: its JSON is nested too deeply") from None
         return self._json

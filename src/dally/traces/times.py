@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 _UNKNOWN = frozenset({"", "none", "null", "nan", "nat", "n/a", "na", "unknown", "-", "invalid"})
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = 1e11  # the year 5138; larger numbers are no dates
 _ONE_SECOND = timedelta(seconds=1)
 _ELAPSED = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$")
 # Zone names some logs append instead of an offset.
@@ -17,13 +18,11 @@ _ZONES = {"UTC": "+00:00", "GMT": "+00:00", "PST": "-08:00", "PDT": "-07:00"}
 
 def number(text: object) -> float | None:
     """A finite number, or None for anything that is not one."""
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        return float(text) if math.isfinite(text) else None
-    if not isinstance(text, str):
+    if not isinstance(text, (int, float, str)) or isinstance(text, bool):
         return None
     try:
         value = float(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None
 
@@ -51,7 +50,7 @@ def moment(text: object) -> tuple[float, bool] | None:
                 return (when - _EPOCH) / _ONE_SECOND, False
             return (when - _EPOCH_UTC) / _ONE_SECOND, True
     value = number(text)
-    return (value, True) if value is not None and value > 0 else None
+    return (value, True) if value is not None and 0 < value < _LATEST else None
 
 
 def known(text: object) -> str | None:
@@ -70,7 +69,10 @@ def elapsed(text: object) -> float | None:
     return number(text)
 
 
-def iso(since_1970: float, zoned: bool) -> str:
-    """The ISO 8601 text of a moment, with an offset only where the file gave one."""
-    when = _EPOCH_UTC + timedelta(seconds=since_1970)
+def iso(since_1970: float, zoned: bool) -> str | None:
+    """The ISO 8601 text of a moment, with an offset only where the file gave one; None beyond all calendars."""
+    try:
+        when = _EPOCH_UTC + timedelta(seconds=since_1970)
+    except OverflowError:
+        return None
     return when.isoformat() if zoned else when.replace(tzinfo=None).isoformat()

@@ -1,4 +1,4 @@
-"""Clusters from whatever describes them: a shape, pools, a preset, a YAML file, a CSV table or Slurm's own files."""
+"""Clusters from whatever describes them: a shape, pools, a preset, a YAML file, a CSV table or Slurm's files."""
 
 from __future__ import annotations
 

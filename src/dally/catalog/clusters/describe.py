@@ -152,7 +152,7 @@ def _merged(nodes: list[tuple[int, str, str]]) -> list[str]:
     return list(_folded(forest, 0))
 
 
-_Node = tuple[str, str, tuple["_Node", ...]]  # type: ignore[misc]  # name, description, children
+_Node = tuple[str, str, tuple["_Node", ...]]  # name, description, children
 
 
 def _subtrees(nodes: list[tuple[int, str, str]], at: int, indent: int) -> tuple[tuple[_Node, ...], int]:

@@ -1,4 +1,4 @@
-"""What is inside a machine of a cluster: GPUs, islands, inner links and NICs, from a preset and what departs from it."""
+"""What is inside a machine of a cluster: GPUs, islands, links and NICs, from a preset or departing from it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def inside_of(preset: Machine, gpus: int | None = None, gpu_type: str | None = N
     first = preset.levels[0]
     kind = gpu_type if gpu_type is not None else preset.gpu
     nics = max(1, round(preset.nics * count / preset.gpus)) if preset.nics else 0
-    if len(preset.levels) == 1:
+    if len(preset.levels) == 1 or count <= first.units:  # a single island is the machine
         links: tuple[Level, ...] = (replace(first.link, name="machine"),)
         return Inside(count, kind, links, (), nics, preset.nic_bandwidth)
     second = preset.levels[1].link

@@ -39,7 +39,7 @@ def read_cluster(text: str, *, fabric: str | None = None, gpu_type: str | None =
     text = text.strip()
     path = Path(text)
     entry = preset_entry(text)
-    if nodes is not None and (entry is not None or not path.exists()):
+    if nodes is not None and (entry is not None or not _exists(text)):
         raise UserError(f"cluster {text!r}: a node list goes with Slurm's topology.conf or topology.yaml only")
     if entry is not None:
         from dally.catalog.clusters.document import build_cluster
@@ -47,13 +47,20 @@ def read_cluster(text: str, *, fabric: str | None = None, gpu_type: str | None =
         return LoadedCluster(build_cluster(entry, entry.name.partition(".")[2], fabric, gpu_type))
     if shorthand.is_shape(text):
         return LoadedCluster(_shape(text, shorthand.parse_shape(text), fabric, gpu_type))
-    if path.exists():
+    if _exists(text):
         return _file(path, fabric, gpu_type, nodes)
     if shorthand.is_pools(text):
         if gpu_type is not None:
             raise UserError(f"cluster {text!r} names its GPU types; another one cannot be given")
         return LoadedCluster(assemble(text, shorthand.plan_pools(text), find_fabric(fabric or LISTED_FABRIC)))
     raise UserError(f"there is no cluster {text!r}; {_hint(text)}")
+
+
+def _exists(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):  # too long for a name, or no name at all
+        return False
 
 
 def match_gpu_type(name: str, topology: Topology) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from dally.catalog.clusters.shorthand import is_shape
 from dally.catalog.entries import Entry
 from dally.catalog.store import Section, _entries, _folders
 
@@ -16,11 +17,13 @@ def preset_names() -> list[str]:
 def preset_entry(text: str) -> Entry | None:
     """The entry of a preset by name or alias; None where there is none."""
     section = _presets(_folders())
-    # `4x8x8` must stay a shape even if somebody's preset is called `4-x-8-x-8`: no loose matches for digits.
     if text in section:
         return section[text]
-    name = section.resolve(text) if any(char.isalpha() and char not in "xX" for char in text) else None
-    return None if name is None or "=" in text else section[name]
+    # Loose spelling is for names: a path, pools or a shape must not be taken for a preset that reads alike.
+    if any(mark in text for mark in "/\\=") or is_shape(text):
+        return None
+    name = section.resolve(text)
+    return None if name is None else section[name]
 
 
 @lru_cache(maxsize=8)

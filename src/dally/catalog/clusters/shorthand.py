@@ -21,7 +21,7 @@ def is_shape(text: str) -> bool:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """`4x8x8` → (4, 8, 8): what contains what, GPUs per machine last; short shapes are one machine or one rack."""
+    """`4x8x8` → (4, 8, 8), GPUs per machine last; `8` is one machine and `4x8` one rack of four."""
     counts = tuple(int(part) for part in re.split(r"[xX×]", text))
     if len(counts) > len(OUTER_NAMES) + 2:
         raise UserError(

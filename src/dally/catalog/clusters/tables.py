@@ -69,7 +69,9 @@ def plan_openb(path: Path, rows: list[tuple[int, dict[str, str]]], default: Call
     The list says nothing about the network, and unknown topology is never a shared domain: every machine is a
     rack of its own.
     """
-    planned, without, lines = [], 0, {}
+    planned: list[Planned] = []
+    lines: dict[str, int] = {}
+    without = 0
     for line, row in rows:
         count = whole_number(path, line, row, "gpu", 0)
         name = row["sn"]

@@ -93,7 +93,7 @@ def _records(assembly: Assembly, jobs: list[Any]) -> Iterator[Record]:
 def _positive(value: Any) -> float | None:
     """A moment; sacct writes 0 for a time that has not come."""
     when = _number(value)
-    return when if when is not None and when > 0 else None
+    return when if when is not None and 0 < when < 1e11 else None
 
 
 def _name(job: dict[str, Any], index: int) -> str:

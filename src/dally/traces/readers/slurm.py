@@ -12,7 +12,7 @@ from dally.traces.readers.attempts import failure_points
 from dally.traces.readers.lifecycle import life_of
 
 _NODES = re.compile(r"([^,\[]+)(?:\[([^\]]*)\])?([^,\[]*)(?:,|$)")
-_GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:=,()]+))??[:=](\d+)")
+_GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:=,()]+))??[:=](\d{1,9})(?!\d)")
 # A row in one of these states is an attempt that Slurm put back into the queue under the same id.
 _RETRIED = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
 _MOST_NODES = 4096
@@ -65,7 +65,9 @@ def node_names(text: str) -> list[str] | None:
         for part in ranges.split(","):
             low, _, high = part.partition("-")
             high = high or low
-            if not (low.isdigit() and high.isdigit()) or int(high) - int(low) > _MOST_NODES:
+            if not (low.isdecimal() and high.isdecimal()) or max(len(low), len(high)) > 9:
+                return None
+            if int(high) - int(low) > _MOST_NODES:
                 return None
             names += [f"{prefix}{number:0{len(low)}d}{suffix}" for number in range(int(low), int(high) + 1)]
     return names or None

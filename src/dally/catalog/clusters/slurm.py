@@ -1,0 +1,109 @@
+"""A Slurm cluster: its topology file joined with its node list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dally.catalog.clusters.assembly import Planned
+from dally.catalog.clusters.insides import inside_of, usual_machine
+from dally.catalog.clusters.slurm_nodes import BESIDE, Node, read_nodes
+from dally.catalog.clusters.slurm_topology import Chains, read_conf, read_yaml
+from dally.core.errors import UserError
+
+
+def plan_slurm(path: Path, text: str, nodes: Path | None, default: Callable[[], str],
+               notes: list[str]) -> list[Planned]:  # fmt: skip
+    """Machines in the order of the topology, then those outside of it, each of which is a rack of its own."""
+    chains: Chains | None = None
+    is_yaml = path.suffix.lower() in (".yaml", ".yml")
+    if is_yaml:
+        chains = read_yaml(path, text, notes)
+    elif _describes_topology(text):
+        chains = read_conf(path, text, notes)
+    elif nodes is not None or not _lists_nodes(text):
+        raise UserError(
+            f"{path} is not a cluster: neither Slurm's topology (SwitchName=, BlockName=) nor a list of its nodes,"
+            " nor a .yaml or .csv file"
+        )
+    else:
+        listed = read_nodes(path, text)
+    if chains is not None or is_yaml:
+        listed = _node_list(path, text, nodes)
+    if chains is None:
+        notes.append("no topology is given: every machine is a rack of its own")
+        chains = {}
+    else:
+        _note_differences(chains, listed, notes)
+    ordered = [listed[name] for name in chains if name in listed]
+    ordered += [node for node in listed.values() if node.name not in chains]
+    without = sum(not node.gpus for node in ordered)
+    if without:
+        notes.append(f"{_nodes(without)} without GPUs left out")
+    planned: list[Planned] = []
+    mixed = 0
+    for node in ordered:
+        mixed += len(node.gpus) > 1
+        planned.extend(_machines(node, chains.get(node.name, ()), default))
+    if mixed:
+        notes.append(f"{_nodes(mixed)} with several GPU types: one machine per type, named NODE:TYPE")
+    if not planned:
+        raise UserError(f"{path}: none of its nodes has GPUs")
+    return planned
+
+
+def _describes_topology(text: str) -> bool:
+    lowered = text.lower()
+    return "switchname=" in lowered or "blockname=" in lowered
+
+
+def _lists_nodes(text: str) -> bool:
+    first = next((line.split() for line in text.splitlines() if line.strip() and line[0] != "#"), [])
+    if "nodename=" in text.lower():
+        return True
+    # Two columns as sinfo prints them.
+    return len(first) == 2 and (first[0].upper() == "NODELIST" or first[1].startswith(("gpu", "(null)")))
+
+
+def _machines(node: Node, domains: tuple[str, ...], default: Callable[[], str]) -> list[Planned]:
+    machines = []
+    for written, count in node.gpus:
+        kind = default() if written is None else written
+        name = node.name if len(node.gpus) == 1 else f"{node.name}:{kind}"
+        # Types stay as written: jobs of the same cluster ask for them in the same words.
+        machines.append(Planned(domains or (node.name,), name, inside_of(usual_machine(kind), count, kind)))
+    return machines
+
+
+def _node_list(path: Path, text: str, nodes: Path | None) -> dict[str, Node]:
+    from dally.catalog.clusters.load import read_text
+
+    if nodes is not None:
+        return read_nodes(nodes, read_text(nodes))
+    if "nodename=" in text.lower():
+        return read_nodes(path, text)
+    for name in BESIDE:
+        beside = path.parent / name
+        if beside.is_file():
+            return read_nodes(beside, read_text(beside))
+    raise UserError(
+        f"{path} says nothing of GPUs and none of {', '.join(BESIDE)} is beside it; give a node list: slurm.conf,"
+        " the output of `scontrol show node` or of `sinfo -N -o '%N %G'`, or a CSV"
+    )
+
+
+def _note_differences(chains: Chains, listed: dict[str, Node], notes: list[str]) -> None:
+    unlisted = [name for name in chains if name not in listed]
+    outside = [node.name for node in listed.values() if node.name not in chains and node.gpus]
+    if unlisted:
+        notes.append(f"{_nodes(len(unlisted))} of the topology not in the node list left out: {_some(unlisted)}")
+    if outside:
+        notes.append(f"{_nodes(len(outside))} not in the topology, each a rack of its own: {_some(outside)}")
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

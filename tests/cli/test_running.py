@@ -1,0 +1,88 @@
+"""The main commands from outside: what they print, what they write, and that it is always the same."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.cli.conftest import Dally
+
+KEYS = {"policy", "jobs", "finished", "failed", "avg_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "avg_queueing",
+        "p95_queueing", "comm_share", "comm_seconds", "gpu_utilization", "preemptions", "migrations", "lost_gpu_seconds",
+        "events", "lower_bound"}  # fmt: skip
+COLUMNS = ["job_id", "submit_time", "start_time", "end_time", "jct", "queueing", "running", "gpus", "placement_level",
+           "preemptions"]  # fmt: skip
+
+
+def test_json_has_every_promised_figure(dally: Dally, small_trace: Path) -> None:
+    result = dally("simulate", "-t", "jobs.csv", "-c", "2x4", "-p", "srtf", "--json")
+    figures = json.loads(result.stdout)
+    assert figures.keys() >= KEYS
+    assert figures["jobs"] == figures["finished"] == 20
+    assert 0 < figures["lower_bound"]["avg_jct"] <= figures["avg_jct"]
+    assert 0 < figures["lower_bound"]["makespan"] <= figures["makespan"]
+
+
+def test_out_holds_summary_jobs_journal_and_report(dally: Dally, small_trace: Path, tmp_path: Path) -> None:
+    result = dally("simulate", "-t", "jobs.csv", "-c", "2x4", "-p", "las", "--out", "out")
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "out/summary.json").read_text())["policy"] == "las"
+    with (tmp_path / "out/jobs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20
+    assert list(rows[0])[: len(COLUMNS)] == COLUMNS
+    assert (tmp_path / "out/journal.jsonl.gz").stat().st_size > 100
+    assert "<html" in (tmp_path / "out/report.html").read_text()[:1000]
+
+
+def test_the_same_run_in_two_processes_writes_the_same_journal_byte_for_byte(dally: Dally, tmp_path: Path) -> None:
+    for out, salt in (("a", "1"), ("b", "2")):
+        result = dally("simulate", "-t", "synth:helios", "--jobs", "300", "--load", "1.2", "-c", "2x4x8", "-p", "las",
+                       "--mtbf", "5d", "--seed", "7", "--out", out, PYTHONHASHSEED=salt)  # fmt: skip
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "a/journal.jsonl.gz").read_bytes() == (tmp_path / "b/journal.jsonl.gz").read_bytes()
+
+
+def test_compare_runs_policies_side_by_side_and_writes_one_report(dally: Dally, small_trace: Path, tmp_path: Path) -> None:
+    result = dally("compare", "-t", "jobs.csv", "-c", "2x4", "-p", "fifo,srtf[gpu_time=true]", "--out", "out", "--json")
+    assert [run["policy"] for run in json.loads(result.stdout)] == ["fifo", "srtf[gpu_time=true]"]
+    assert (tmp_path / "out/report.html").exists()
+    assert (tmp_path / "out/fifo/jobs.csv").exists()
+
+
+def test_explain_tells_a_jobs_story_with_its_reasons(dally: Dally, small_trace: Path) -> None:
+    dally("simulate", "-t", "jobs.csv", "-c", "1x8", "-p", "fifo", "--out", "out")
+    story = dally("explain", "7", "out").stdout
+    assert "submitted: 8 GPUs, resnet50" in story
+    assert "waits, " in story and "starts on 8 GPUs" in story and story.rstrip().endswith("finished")
+
+
+def test_help_shows_examples_and_every_command_answers_it(dally: Dally) -> None:
+    from dally.cli.main import COMMANDS
+
+    for name in COMMANDS:
+        text = dally(name, "--help").stdout
+        assert f"dally {name}" in text.split("Usage:")[1]
+        assert text.count("dally ") >= 2, f"{name} --help shows no example"
+
+
+def test_ctrl_c_ends_cleanly_with_what_was_computed_so_far(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dally.cli.main", "simulate", "-t", "synth:philly", "--jobs", "200000", "--load", "0.9",
+         "-c", "4x8x8", "-p", "fifo", "--json", "--out", "out"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    journal = tmp_path / "out/journal.jsonl.gz"
+    while process.poll() is None and not (journal.exists() and journal.stat().st_size > 50_000):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=120)
+    figures = json.loads(out)
+    assert figures["complete"] is False and 0 < figures["finished"] < 200_000
+    assert "Traceback" not in errors
+    assert (tmp_path / "out/jobs.csv").exists()
