@@ -116,9 +116,9 @@ class Flat:
         return self._restore
 
 
-def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy, *, network: str | NetworkModel = "ideal",
-         cost: str | PreemptionCost = "0", faults: Faults | None = None, estimates: object = None,
-         instants: int = 50_000) -> Played:  # fmt: skip
+def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy, *,
+         network: str | NetworkModel = "ideal", cost: str | PreemptionCost = "0",
+         faults: Faults | None = None, estimates: object = None, instants: int = 50_000) -> Played:  # fmt: skip
     """Run jobs to their end. A run that is not over after `instants` is a failure: somebody goes in circles."""
     made = specs if isinstance(specs, Trace) else trace(specs)
     chosen = make_network(network, topology) if isinstance(network, str) else network

@@ -96,7 +96,8 @@ def test_a_regular_cluster_has_the_links_that_wiring_gives(fabric: str) -> None:
     planned = [Planned((f"r{r}",), f"m{m}", inside_of(machine)) for r in range(3) for m in range(5)]
     levels = assemble("test", planned, find_fabric(fabric)).levels
     expected = wire(machine, find_fabric(fabric), [5, 3])
-    assert [(x.kind, x.bandwidth, x.latency) for x in levels] == [(x.kind, x.bandwidth, x.latency) for x in expected]
+    for level, other in zip(levels, expected, strict=True):
+        assert (level.kind, level.bandwidth, level.latency) == (other.kind, other.bandwidth, other.latency)
 
 
 def test_a_level_beyond_the_fabric_repeats_its_outermost() -> None:
@@ -154,7 +155,7 @@ def test_a_preset_takes_another_fabric_and_another_gpu_type() -> None:
 
 def test_a_preset_of_the_user_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.yaml").write_text(
-        "clusters:\n  lab:\n    shape: 2x3x4\n    machine: dgx-a100\n    fabric: ethernet-25g\n    source: the door\n"
+        "clusters:\n  lab: {shape: 2x3x4, machine: dgx-a100, fabric: ethernet-25g, source: the door}\n"
     )
     monkeypatch.setenv("DALLY_CATALOG", str(tmp_path))
     assert load_cluster("lab").gpus == 24
@@ -239,7 +240,9 @@ def test_fabrics_say_whose_bandwidth_it_is() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.lists(st.sampled_from("abc"), max_size=3), st.integers(1, 9), st.sampled_from(["V100", "K80"])),
+        st.tuples(
+            st.lists(st.sampled_from("abc"), max_size=3), st.integers(1, 9), st.sampled_from(["V100", "K80"])
+        ),
         min_size=1,
         max_size=20,
     ),

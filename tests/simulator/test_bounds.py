@@ -134,7 +134,7 @@ def test_whatever_the_price_the_priced_bound_holds(
 
 
 @given(st.integers(0, 10**6), st.sampled_from([4, 7, 16, 64]), st.floats(0.3, 4.0), st.floats(0.0, 2.0))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_no_random_schedule_beats_any_bound(seed: int, capacity: int, load: float, noise: float) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 40))
@@ -153,7 +153,7 @@ def test_no_random_schedule_beats_any_bound(seed: int, capacity: int, load: floa
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_no_schedule_on_pools_beats_any_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rooms = {"V100": 8, "A100": 6}

@@ -16,21 +16,24 @@ class Progress:
         self.quiet = quiet
         self._started = time.monotonic()
         self._said: dict[str, float] = {}
+        self._first: dict[str, float] = {}  # when each policy gave its first sign of life
         self._bar: object | None = None
         self._tasks: dict[str, object] = {}
 
     def __call__(self, policy: str, now: float, ended: int, jobs: int) -> None:
         elapsed = time.monotonic() - self._started
+        took = elapsed - self._first.setdefault(policy, max(0.0, elapsed - 0.2)) or 0.2
+        speed = ended / took
         if self.quiet or elapsed < 2.0:
             return
         if sys.stderr.isatty():
-            self._draw(policy, now, ended, jobs)
+            self._draw(policy, now, ended, jobs, speed)
         elif elapsed - self._said.get(policy, 0.0) > 10.0:
             self._said[policy] = elapsed
             share = f"{ended:,} of {jobs:,} jobs"
-            print(f"{policy}: {share}, {ended / elapsed:,.0f} jobs/s, simulated {show_time(now)}", file=sys.stderr)
+            print(f"{policy}: {share}, {speed:,.0f} jobs/s, simulated {show_time(now)}", file=sys.stderr)
 
-    def _draw(self, policy: str, now: float, ended: int, jobs: int) -> None:
+    def _draw(self, policy: str, now: float, ended: int, jobs: int, speed: float) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
@@ -43,7 +46,6 @@ class Progress:
             self._bar.start()
         bar = self._bar
         assert isinstance(bar, Bar)
-        speed = ended / (time.monotonic() - self._started)
         if policy not in self._tasks:
             self._tasks[policy] = bar.add_task(policy, total=jobs, speed=speed, clock=show_time(now))
         bar.update(self._tasks[policy], completed=ended, speed=speed, clock=show_time(now))  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from dally.core.topology import Topology
 class Row:
     """One job's life in figures; times in seconds, NaN-free: what has not happened is None."""
 
-    __slots__ = ("_delay_left", "_exposed", "_neighbours", "_placed", "_placement", "_since", "comm", "end", "first_start",
-                 "gpus", "job_id", "level", "lost", "migrations", "model", "neighbour_loss", "outcome",
-                 "preemptions", "running", "submit", "tenant", "user")  # fmt: skip
+    __slots__ = ("_delay_left", "_exposed", "_neighbours", "_placed", "_placement", "_since", "comm", "end",
+                 "first_start", "gpus", "job_id", "level", "lost", "migrations", "model", "neighbour_loss",
+                 "outcome", "preemptions", "running", "submit", "tenant", "user")  # fmt: skip
 
     def __init__(self, event: ev.Arrived) -> None:
         job = event.job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from dally.core.active import ActiveJob
@@ -52,7 +52,11 @@ class Policy(Protocol):
         ...
 
     def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        """The job's place in the order. Asked when the job enters the queue, starts, or changes speed."""
+        """The job's place in the order. Asked when it enters the queue, starts, changes speed, or is refreshed."""
+        ...
+
+    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+        """Jobs whose rank changes now by itself, e.g. by demotion to a lower queue; asked before every plan."""
         ...
 
     def plan(self, view: View, now: float) -> Plan: ...

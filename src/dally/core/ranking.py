@@ -1,9 +1,9 @@
 """Ordered indexes of jobs by a policy's rank, in buckets of equal demand.
 
-A rank is a line over time, base + slope × now, and a second one where the first are equal. Within a bucket of equal demand all slopes are
-equal (jobs of one size age alike), so the order inside a bucket never changes by itself and can be kept
-sorted; across buckets a handful of heads or tails is compared at the moment of asking. That is what keeps the
-cost of an event independent of the queue's length.
+A rank is a line over time, base + slope × now, and a second one where the first are equal. Within a bucket
+of equal demand all slopes are equal (jobs of one size age alike), so the order inside a bucket never changes
+by itself and can be kept sorted; across buckets a handful of heads or tails is compared at the
+moment of asking. That is what keeps the cost of an event independent of the queue's length.
 """
 
 from __future__ import annotations

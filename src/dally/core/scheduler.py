@@ -68,6 +68,8 @@ class Scheduler:
         for event in events:
             self._happened(now, event)
         self.view.news = events
+        for job in self.policy.refresh(self.view, now):
+            self._rerank(now, job)
         plan = self.policy.plan(self.view, now)
         actions = self._commit(now, plan)
         if self._turned_away:
@@ -299,6 +301,14 @@ class Scheduler:
         if self.policy.preempts:
             self.view.preemptible.discard(job)
             self.view.preemptible.add(job, self.policy.rank(self.view, job, now))
+
+    def _rerank(self, now: float, job: ActiveJob) -> None:
+        """The policy says the job's rank is another one from now on."""
+        if job.id in self.view.waiting:
+            self.view.waiting.discard(job)
+            self.view.waiting.add(job, self.policy.rank(self.view, job, now))
+        elif job.id in self.view.preemptible:
+            self._rank_running(now, job)
 
     def _release(self, now: float, job: ActiveJob) -> None:
         """The job's GPUs are free from now on."""

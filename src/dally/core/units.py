@@ -59,6 +59,8 @@ def show_time(value: float) -> str:
     """Seconds for people: `12.0 s`, `3.4 min`, `5.6 h`, `2.1 d`."""
     if value != value:
         return "–"
+    if value == 0:
+        return "0 s"
     magnitude = abs(value)
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1, 1e3, "ms"), (120, 1, "s"),
                                 (7200, 1 / 60, "min"), (172800, 1 / 3600, "h")):  # fmt: skip

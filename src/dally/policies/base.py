@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from dally.core.active import ActiveJob
@@ -30,6 +31,9 @@ class RankedPolicy:
 
     def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
         raise NotImplementedError
+
+    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+        return ()
 
     def plan(self, view: View, now: float) -> Plan:
         raise NotImplementedError

@@ -106,7 +106,7 @@ def _typical_job(paired: Paired, base: str) -> str:
     ratio = paired.ratio
     sooner, later = float(np.mean(ratio < 1 / 1.05)), float(np.mean(ratio > 1.05))
     middle = float(np.median(ratio))
-    split = f"{share_text(sooner)} of the jobs finish sooner than under {base}, {share_text(later)} later"
+    split = f"{share_text(sooner)} of the jobs gain and {share_text(later)} lose more than 5 %"
     if middle < 1 / 1.05:
         return f"Half of the jobs finish at least {times_text(1 / middle)} sooner than under {base}; {split}."
     if middle > 1.05:
@@ -146,9 +146,9 @@ def _by_demand(comparison: Comparison, paired: Paired) -> list[str]:
     per_class = np.bincount(index, weights=paired.saved, minlength=size)
     if total > 0:
         most = int(np.argmax(per_class))
-        part = f"jobs of {gpus_text(classes.names[most])}, {share_text(count[most] / count.sum())} of all jobs"
-        said.append(f"The largest part of the time saved ({share_text(per_class[most] / per_class[per_class > 0].sum())} "
-                    f"of all gains) goes to {part}.")  # fmt: skip
+        part = share_text(per_class[most] / per_class[per_class > 0].sum())
+        said.append(f"The largest part of the time saved ({part}) goes to jobs of {gpus_text(classes.names[most])}, "
+                    f"{share_text(count[most] / count.sum())} of all jobs.")  # fmt: skip
     worse = [k for k in range(size) if count[k] and base[k] > 0 and mean[k] / base[k] - 1 > NOTICEABLE]
     if len(worse) == np.count_nonzero(count):
         said.append("It is slower for every size of job.")

@@ -57,8 +57,8 @@ def render_report(runs: Sequence[ReportRun], *, title: str, baseline: str | None
         "title": escape(title),
         "css": _asset("report.css"),
         "subject": escape(_subject(comparison)),
-        "verdict": escape(verdict(comparison)),
-        "lead": escape(_lead(comparison)),
+        "verdict": markup.prose(verdict(comparison)),
+        "lead": markup.prose(_lead(comparison)),
         "sections": _sections(comparison, data),
         "footer": _footer(comparison, notes),
         # Inside a script element only "</" and "<!--" could end or change it.
@@ -83,7 +83,7 @@ def _subject(comparison: Comparison) -> str:
     topology, summary = comparison.baseline.topology, comparison.baseline.summary
     count = len(topology.machines)
     return (f"{jobs_text(summary.jobs)} on {topology.gpus:,} GPUs in {count:,} machine{'' if count == 1 else 's'} "
-            f"({topology.name}); {len(comparison.runs)} polic{'y' if len(comparison.runs) == 1 else 'ies'}")  # fmt: skip
+            f"({topology.name}); {'1 policy' if len(comparison.runs) == 1 else f'{len(comparison.runs)} policies'}")
 
 
 def _lead(comparison: Comparison) -> str:
@@ -176,9 +176,10 @@ def _table_section(comparison: Comparison) -> str:
             ("makespan", "Makespan", "From the first submission to the last end.", "makespan", "makespan_over_bound"))
     ]  # fmt: skip
     return markup.section(
-        "table", "The figures", "★ marks the best of a column. Multiples are of the lower bound, which no schedule can beat.",
+        "table", "The figures",
+        "★ marks the best of a column. Multiples are of the lower bound, which no schedule can beat.",
         f'<div class="card">{markup.summary_rows(comparison.runs)}</div>',
-        f'<div style="height:18px"></div>{markup.pair_of(*figures)}',
+        f'<div class="spaced">{markup.pair_of(*figures)}</div>',
     )  # fmt: skip
 
 
@@ -203,7 +204,8 @@ def _times_section(comparison: Comparison) -> str:
         "times", "Completion and waiting", "How many jobs are done, or have stopped waiting, within a given time. "
         "Drag to zoom, double-click to reset; on the keyboard, arrows read values, + zooms and 0 resets.",
         markup.pair_of(
-            markup.figure("jct-cdf", "Job completion time", "Further up and left is better. At most 400 points per curve.",
+            markup.figure("jct-cdf", "Job completion time",
+                          "Further up and left is better. At most 400 points per curve.",
                           alt("JCT", "median_jct"), markup.quantile_table(comparison, "jct")),
             markup.figure("queueing-cdf", "Queueing", "Time without GPUs between submission and end.",
                           alt("queueing", "median_queueing"), markup.quantile_table(comparison, "queueing"))),
@@ -268,7 +270,7 @@ def _gains_section(comparison: Comparison, data: dict[str, Any]) -> str:
                          [[g["name"], *map(share_text, g["bands"]), f"{g['jobs']:,}"] for g in found])  # fmt: skip
     change = markup.table(
         ["policy", *(gpus_text(name) for name in comparison.classes.names)],
-        [[g["name"], *("–" if c is None else f"{100 * c:+.0f} %" for c in g["change"])] for g in found],
+        [[g["name"], *map(_change, g["change"])] for g in found],
         caption=f"Change of mean JCT against {base}; minus is sooner", swatches=[g["slot"] for g in found])  # fmt: skip
     return markup.section(
         "gained", f"Gained and lost against {base}",
@@ -281,10 +283,15 @@ def _gains_section(comparison: Comparison, data: dict[str, Any]) -> str:
                           bands, legend=False),
             markup.figure("ratio", "From the best off to the worst off", "Below the dashed line a job finishes sooner. "
                           "Ratios beyond 1,000 are cut.",
-                          f"Line chart of each job's JCT over its JCT under {base}, jobs sorted by it.", bands)),
-        f'<div class="card" style="margin-top:18px">{change}'
+                          f"Line chart of each job's JCT over its JCT under {base}, jobs sorted by it.", bands,
+                          without=base)),
+        f'<div class="card spaced">{change}'
         f"<details><summary>Jobs that gained and lost most</summary>{_extremes(comparison)}</details></div>",
     )  # fmt: skip
+
+
+def _change(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:+.0f} %".replace("-", "−")
 
 
 def _extremes(comparison: Comparison, most: int = 5) -> str:
@@ -295,8 +302,9 @@ def _extremes(comparison: Comparison, most: int = 5) -> str:
         for index in [*order[::-1][:most], *order[:most][::-1]]:
             saved = float(paired.saved[index])
             if saved:
-                rows.append([run.name, paired.job_id[index], f"{paired.gpus[index]}", time_text(paired.base_jct[index]),
-                             time_text(paired.jct[index]), f"{time_text(abs(saved))} {'sooner' if saved > 0 else 'later'}"])
+                word = "sooner" if saved > 0 else "later"
+                rows.append([run.name, paired.job_id[index], str(paired.gpus[index]), time_text(paired.base_jct[index]),
+                             time_text(paired.jct[index]), f"{time_text(abs(saved))} {word}"])  # fmt: skip
     return markup.table(["policy", "job", "GPUs", f"JCT under {comparison.baseline.name}", "JCT", "difference"], rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -30,15 +31,21 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, best: Sequence[
     return "".join([*parts, "</tbody></table></div>"])
 
 
-def figure(plot: str, title: str, text: str, alt: str, fallback: str, *, legend: bool = True) -> str:
+def figure(plot: str, title: str, text: str, alt: str, fallback: str, *, legend: bool = True,
+           without: str = "") -> str:  # fmt: skip
     """A plot with its caption, what a screen reader says of it, and the numbers behind it."""
     return (
         f'<figure id="{plot}-figure"><figcaption><h3>{escape(title)}</h3><p data-said>{escape(text)}</p></figcaption>'
-        + ('<div class="legend"></div>' if legend else "")
+        + (f'<div class="legend" data-without="{escape(without)}"></div>' if legend else "")
         + '<div class="tools"></div>'
         + f'<div class="plot" data-plot="{plot}" role="img" tabindex="0" aria-label="{escape(alt)}"></div>'
         + f"<details><summary>Numbers behind this plot</summary>{fallback}</details></figure>"
     )
+
+
+def prose(text: str) -> str:
+    """Escaped, with figures and their units kept on one line."""
+    return re.sub(r"(?<=\d) (?=(?:%|s|ms|min|h|d|GPUs?|jobs?)\b|%)", "\u00a0", escape(text))
 
 
 def pair_of(*figures: str) -> str:
@@ -80,7 +87,7 @@ def why_cards(comparison: Comparison, told: Sequence[tuple[str, list[str]]]) -> 
     for name, sentences in told:
         summary = comparison.runs[slots[name]].summary
         rank = f"#{place[name]} by avg JCT, {time_text(summary.avg_jct)}" if len(comparison.runs) > 1 else ""
-        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+        items = "".join(f"<li>{prose(sentence)}</li>" for sentence in sentences)
         cards.append(f'<div class="card"><h3><span data-swatch="{slots[name]}"></span>{escape(name)}'
                      f'<span class="rank">{rank}</span></h3><ul>{items}</ul></div>')  # fmt: skip
     return f'<div class="why">{"".join(cards)}</div>'

@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 _RELATIVE_SLACK = 1e-9
 _CLOCK_SLACK = 1e-12
 
-_THRESHOLDS = 48  # of the mean-busy-time sum; twice as many gain less than 1 %
+_THRESHOLDS = 32  # of the mean-busy-time sum; twice as many gain less than 1 %
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,8 @@ def make_cost(text: str) -> PreemptionCost:
     try:
         price = seconds(text)
     except UserError:
-        raise UserError(f"preemption cost {text!r}: write 0, a time such as 30s, model or model[storage=5GB/s]") from None
+        known = "0, a time such as 30s, model or model[storage=5GB/s]"
+        raise UserError(f"preemption cost {text!r}: write {known}") from None
     if price < 0:
         raise UserError(f"preemption cost {text!r} must not be negative")
     return Constant(price)

@@ -44,8 +44,10 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
     for number, raw in enumerate(text.splitlines(), 1):
         line = _COMMENT.sub("", raw).rstrip()
         first = first or number
+        if held.endswith(","):  # a list goes on, however its next line is indented
+            line = line.lstrip()
         if line.endswith("\\"):
-            held += line[:-1] + " "
+            held += line[:-1]
             continue
         if (held + line).strip():
             yield first, held + line

@@ -62,6 +62,12 @@ const Charts = (() => {
   };
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000];
   const LOG_TIMES = [1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000, 86400000];
+  const FINE_TIMES = [[1, [1, 2, 5, 10, 20, 30]], [60, [1, 2, 5, 10, 20, 30]], [3600, [1, 2, 5, 10]], [86400, [1, 2, 5, 10, 20, 50, 100, 200, 500]]]
+    .flatMap(([unit, steps]) => steps.map((step) => unit * step));
+  const wholeTime = (v) => {
+    const [unit, size] = v >= 86400 ? ["d", 86400] : v >= 3600 ? ["h", 3600] : v >= 60 ? ["min", 60] : v >= 1 ? ["s", 1] : ["ms", 1e-3];
+    return `${trim(v / size)} ${unit}`;
+  };
 
   function timeStep(rough) {
     const found = STEPS.find((step) => step >= rough);
@@ -74,20 +80,33 @@ const Charts = (() => {
   }
   function tickTime(v, step) {
     if (v === 0) return "0";
+    if (v >= 86400 && step < 86400) {
+      // Far from 0 the day comes first: 3 d 11:30, and not 5010 min.
+      const two = (n) => String(Math.floor(n)).padStart(2, "0"), day = Math.floor(v / 86400 + 1e-9), rest = Math.max(0, v - day * 86400) + 1e-6;
+      if (step >= 3600) return rest < 1 ? `${day} d` : `${day} d ${Math.floor(rest / 3600)} h`;
+      return `${day} d ${two(rest / 3600)}:${two((rest % 3600) / 60)}` + (step < 60 ? `:${two(rest % 60)}` : "");
+    }
     const [unit, size] = step >= 86400 ? ["d", 86400] : step >= 3600 ? ["h", 3600] : step >= 60 ? ["min", 60] : ["s", 1];
     return trim(v / size, 6) + " " + unit;
   }
   function ticks(axis, low, high, pixels) {
-    const want = Math.max(2, Math.floor(pixels / (axis.fmt === "time" ? 72 : 56)));
+    const want = Math.max(2, Math.floor(pixels / (axis.fmt === "time" ? 84 : 56)));
     if (axis.kind === "log") {
-      let all = axis.fmt === "time" ? LOG_TIMES : [];
-      if (!all.length) for (let p = -6; p < 13; p++) all = all.concat([10 ** p, 2 * 10 ** p, 5 * 10 ** p]);
-      all = all.filter((v) => v >= low * 0.999 && v <= high * 1.001);
-      const gap = (a, b) => (pixels * Math.log(b / a)) / Math.log(high / low);
-      let found = [];
-      for (const v of all) if (!found.length || gap(found[found.length - 1], v) > (pixels > 0 ? axis.gap || 44 : 0)) found.push(v);
+      const tens = [], fine = [];
+      for (let p = -6; p < 13; p++) { tens.push(10 ** p); fine.push(10 ** p, 2 * 10 ** p, 5 * 10 ** p); }
+      const spaced = (candidates) => {
+        const found = [];
+        for (const v of candidates) {
+          if (v < low * 0.999 || v > high * 1.001) continue;
+          const last = found[found.length - 1];
+          if (!found.length || (pixels * Math.log(v / last)) / Math.log(high / low) > (axis.gap || 50)) found.push(v);
+        }
+        return found;
+      };
+      let found = spaced(axis.fmt === "time" ? LOG_TIMES : tens);
+      if (found.length < 4) found = spaced(axis.fmt === "time" ? FINE_TIMES : fine);
       if (found.length < 2) found = [low, high];
-      return found.map((v) => [v, formats[axis.fmt](v)]);
+      return found.map((v) => [v, axis.fmt === "time" ? wholeTime(v) : formats[axis.fmt](v)]);
     }
     const rough = (high - low) / want || 1;
     const step = axis.fmt === "time" ? timeStep(rough) : axis.fmt === "count" ? Math.max(niceStep(rough), 1e-6) : niceStep(rough);
@@ -324,18 +343,20 @@ const Charts = (() => {
       const top = spec.ref ? 24 : 4;
       const f = rowsFrame(node, rows.length, width, top + 6);
       const most = Math.max(...rows.map((r) => r.value || 0), spec.ref ? spec.ref.value : 0) || 1;
-      const x = scale("linear", 0, most, f.left, width - Math.min(150, width * 0.34));
+      const x = scale("linear", 0, most, f.left, f.wide ? width - 150 : width - 2);
       rows.forEach((r, i) => {
         const box = rowLabel(f.svg, f, i, top, r.name, r.slot);
         const end = x(r.value || 0);
         make("rect", { x: f.left, y: box.y, width: Math.max(end - f.left, r.value ? 1.5 : 0), height: box.h, rx: 2.5, style: `fill:${colour(r.slot)}`, class: "bar", "data-series": r.name }, f.svg);
-        const text = make("text", { x: end + 8, y: box.y + box.h / 2 + 4.5, class: "value" }, f.svg);
+        const place = f.wide ? { x: end + 8, y: box.y + box.h / 2 + 4.5 } : { x: width - 2, y: box.y - 6, "text-anchor": "end" };
+        const text = make("text", { ...place, class: "value" }, f.svg);
         make("tspan", { class: "strong" }, text, r.text);
         if (r.note) make("tspan", { dx: 6, class: "soft" }, text, r.note);
       });
       if (spec.ref) {
         const at = x(spec.ref.value);
-        make("line", { x1: at, x2: at, y1: top - 4, y2: f.height, class: "reference" }, f.svg);
+        if (f.wide) make("line", { x1: at, x2: at, y1: top - 4, y2: f.height, class: "reference" }, f.svg);
+        else rows.forEach((_, i) => make("line", { x1: at, x2: at, y1: top + i * f.pitch + 16, y2: top + i * f.pitch + 40, class: "reference" }, f.svg));
         const right = at > width * 0.6;
         make("text", { x: at + (right ? -4 : 4), y: 13, "text-anchor": right ? "end" : "start", class: "note" }, f.svg, spec.ref.label);
       }

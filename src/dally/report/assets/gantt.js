@@ -18,12 +18,11 @@ const Gantt = (() => {
     const tools = node.parentElement.querySelector(".tools");
     const state = { run: data.best, detail: data.mode === "bars", zoom: [0, data.span], drag: null };
     const images = new Map();
-    const said = node.parentElement.querySelector("[data-said]");
 
     const select = document.createElement("select");
     select.setAttribute("aria-label", "Policy shown");
     runs.forEach((run, i) => select.add(new Option(run.name, i, false, i === state.run)));
-    select.addEventListener("change", () => { state.run = Number(select.value); draw(); });
+    select.addEventListener("change", () => { state.run = Number(select.value); key(); draw(); });
     const button = (text, action) => {
       const b = document.createElement("button");
       b.type = "button"; b.textContent = text; b.addEventListener("click", action);
@@ -55,6 +54,9 @@ const Gantt = (() => {
       legend?.remove();
       legend = document.createElement("div");
       legend.className = "gantt-key";
+      const shown = document.createElement("strong");
+      shown.textContent = runs[state.run].name;
+      legend.appendChild(shown);
       if (state.detail) {
         const list = document.createElement("ul");
         list.className = "keys";

@@ -22,6 +22,7 @@
 
   for (const legend of document.querySelectorAll(".legend")) {
     data.runs.forEach((run, slot) => {
+      if (run.name === legend.dataset.without) return;
       const b = document.createElement("button");
       b.type = "button";
       b.setAttribute("aria-pressed", "true");

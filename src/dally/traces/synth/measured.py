@@ -37,8 +37,8 @@ PHILLY_DURATION = {
     12: _at_p(1, 2, 35, 69, 210, 345, 566, 880, 1571, 3165, 8846, 21137, 45047, 53862, 58735, 73728, 104218, 159985,
               181596, 252560, 446126, 622377, 1152387, 1710643, 1710643.5),
 }  # fmt: skip
-# Gaps between submissions over their mean of 114.4 s, after the daily pattern is taken out. The longest tenth of a
-# per mille is cut at 60 means: beyond it lie outages of the traced cluster, up to 2.9 days.
+# Gaps between submissions over their mean of 114.4 s, after the daily pattern is taken out. The longest per
+# mille ends at 60 means: beyond it lie outages of the traced cluster, up to 2.9 days.
 PHILLY_GAP = Quantiles(
     tuple(zip((0, 0.08, *_P[3:-1], 1),
               (0, 0, 0.0076, 0.0101, 0.0178, 0.0227, 0.0293, 0.038, 0.0481, 0.0589, 0.0771, 0.0985, 0.128, 0.175,
@@ -129,7 +129,7 @@ DALLY_LONG_ONE = (0, 0, 16, 0, 67, 94)
 DALLY_BATCH_LONG_MULTI = (0, 0, 107, 0, 58, 31)
 DALLY_WEEK_LONG_MULTI = (0, 0, 124, 0, 125, 125)
 
-# ── Gavel (OSDI'20, section 7 and the released generator) ───────────────────────────────────────────────────────
+# ── Gavel (OSDI'20 and the released generator) ──────────────────────────────────────────────────────────────────
 
 GAVEL_DEMAND = Shares((1, 2, 4, 8), (0.70, 0.10, 0.15, 0.05))
 GAVEL_SHORT = 0.8  # share of jobs of 10^U[1.5, 3] minutes; the others run 10^U[3, 4]

@@ -1,0 +1,39 @@
+"""What all tests share: hypothesis profiles, the reference results, and how golden files are renewed.
+
+`pytest --update-golden` writes the golden journals and rendered pictures anew; read the difference before
+committing it. `pytest --hypothesis-profile=explore` searches at random and longer than the everyday profile,
+which tries the same examples every time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
+settings.register_profile("everyday", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_QUIET)
+settings.register_profile("explore", deadline=None, max_examples=400, suppress_health_check=_QUIET)
+settings.load_profile("everyday")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def tiresias() -> Path:
+    """Folder with the results of the released Tiresias simulator, kept beside the repository."""
+    chosen = os.environ.get("DALLY_REFERENCE")
+    base = Path(chosen) if chosen else Path(__file__).parents[1].parent / "shared"
+    for folder in (base / "tiresias", base / "reference" / "tiresias"):
+        if folder.is_dir():
+            return folder
+    pytest.skip("the reference results are not beside the repository; set DALLY_REFERENCE")
