@@ -160,6 +160,9 @@ class Scripted:
     def rank(self, view: View, job: object, now: float) -> Rank:
         return Rank(0.0)
 
+    def refresh(self, view: View, now: float) -> tuple[()]:
+        return ()
+
     def plan(self, view: View, now: float) -> pl.Plan:
         plan = list(self.plans.pop(0)) if self.plans else []
         if self.reasons:

@@ -8,10 +8,13 @@ which tries the same examples every time.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests of every room can import `builders`
 
 _QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 settings.register_profile("everyday", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_QUIET)

@@ -129,7 +129,8 @@ def test_whatever_the_price_the_priced_bound_holds(
     price = rng.exponential(0.3, 12) * rng.integers(0, 2, 12)
     price[-1] = 0.0
     choices = bounds_prices._Choices.of(release, run_time, gpus, nodes)
-    value = choices.respond(nodes, price)[0].sum() - capacity * np.trapezoid(price, nodes)
+    value = choices.respond(nodes, price)[0].sum() - capacity * nodes[1] * price[1:-1].sum()
+    value -= capacity * nodes[1] * (price[0] + price[-1]) / 2
     assert value + run_time.sum() <= avg_jct * len(jobs) + 1e-9
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dally.core.placement import Placement
-from dally.core.topology import Topology
+from dally.core.topology import Domain, Topology
 
 
 class Pool:
@@ -27,17 +27,6 @@ class Pool:
         for level, domains in enumerate(topology.domains):
             self.at_least[level][0] = (1 << len(domains)) - 1
 
-    def shift(self, level: int, domain: int, change: int) -> None:
-        counts, at_least, bit = self.counts[level], self.at_least[level], 1 << domain
-        before = counts[domain]
-        after = counts[domain] = before + change
-        if change > 0:
-            for d in range(before + 1, after + 1):
-                at_least[d] |= bit
-        else:
-            for d in range(after + 1, before + 1):
-                at_least[d] &= ~bit
-
     def domains_with(self, level: int, gpus: int) -> int:
         """Bit set of the level's domains with at least so many GPUs free."""
         if level == len(self.at_least) - 1:
@@ -49,17 +38,24 @@ class Pool:
 class FreeGpus:
     """Which GPUs are free now. Policies read it and try changes on it inside a `trial`."""
 
-    __slots__ = ("_islands", "_log", "_root", "masks", "pools", "topology")
+    __slots__ = ("_log", "_touched", "masks", "pools", "topology")
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.masks = [0] * len(topology.machines)
         self.pools = {gpu_type: Pool(topology, gpu_type) for gpu_type in topology.gpu_types}
         self._log: list[tuple[int, int, bool]] | None = None
-        self._islands: dict[int, list[tuple[int, int]]] = {}
-        if topology.machine_level:
-            for island in topology.domains[0]:
-                self._islands.setdefault(island.start, []).append((island.index, island.mask))
+        # per machine: its pool, and counts, sets, index, bit and GPUs of every domain below the top that holds it
+        self._touched: list[tuple[Pool, list[tuple[list[int], list[int], int, int, int]]]] = []
+        islands: dict[int, list[Domain]] = {}
+        for island in topology.domains[0] if topology.machine_level else ():
+            islands.setdefault(island.start, []).append(island)
+        for machine in topology.machines:
+            pool = self.pools[machine.gpu_type]
+            holders = [(topology.machine_level + i, domain, -1) for i, domain in enumerate(machine.domains[:-1])]
+            holders += [(0, island.index, island.mask) for island in islands.get(machine.index, ())]
+            self._touched.append((pool, [(pool.counts[level], pool.at_least[level], domain, 1 << domain, inside)
+                                         for level, domain, inside in holders]))  # fmt: skip
         for machine in topology.machines:
             self._change(machine.index, machine.full_mask, True)
 
@@ -90,26 +86,23 @@ class FreeGpus:
         if free:
             assert self.masks[machine] & mask == 0, "a GPU was freed twice"
             self.masks[machine] |= mask
-            change = mask.bit_count()
         else:
             assert self.masks[machine] & mask == mask, "a GPU was taken twice"
             self.masks[machine] &= ~mask
-            change = -mask.bit_count()
         if self._log is not None:
             self._log.append((machine, mask, free))
-        unit = self.topology.machines[machine]
-        pool = self.pools[unit.gpu_type]
-        pool.total += change
-        shift = pool.shift
-        level = self.topology.machine_level
-        for domain in unit.domains[:-1]:
-            shift(level, domain, change)
-            level += 1
-        if self._islands:
-            for index, inside in self._islands[machine]:
-                count = (mask & inside).bit_count()
-                if count:
-                    shift(0, index, count if free else -count)
+        pool, holders = self._touched[machine]
+        pool.total += mask.bit_count() if free else -mask.bit_count()
+        for counts, at_least, domain, bit, inside in holders:
+            before = counts[domain]
+            if free:
+                after = counts[domain] = before + (mask & inside).bit_count()
+                for d in range(before + 1, after + 1):
+                    at_least[d] |= bit
+            else:
+                after = counts[domain] = before - (mask & inside).bit_count()
+                for d in range(after + 1, before + 1):
+                    at_least[d] ^= bit
 
     def trial(self) -> Trial:
         """`with free.trial() as t:` — try changes on the index; they are undone at the end of the block."""

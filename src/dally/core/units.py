@@ -60,6 +60,8 @@ def show_time(value: float) -> str:
     if value != value:
         return "–"
     if value == 0:
+        return "0.0 s"
+    if value == 0:
         return "0 s"
     magnitude = abs(value)
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1, 1e3, "ms"), (120, 1, "s"),

@@ -106,21 +106,23 @@ class _Back:
     def __init__(self, view: View, now: float) -> None:
         self.view = view
         self.now = now
-        self.tails: list[tuple[Key, Bucket, int]] = []
-        for bucket in view.preemptible.buckets.values():
-            self.tails.append((bucket.key(-1, now), bucket, len(bucket) - 1))
+        self.tails: list[tuple[Key, Bucket, int]] | None = None
 
     def pop_behind(self, key: Key) -> tuple[Key, ActiveJob, str] | None:
         """The hindmost job not yet visited, if it is behind `key`."""
-        while self.tails:
-            index = max(range(len(self.tails)), key=lambda i: self.tails[i][0])
-            found, bucket, position = self.tails[index]
+        tails = self.tails
+        if tails is None:
+            tails = self.tails = [(bucket.key(-1, self.now), bucket, len(bucket) - 1)
+                                  for bucket in self.view.preemptible.buckets.values()]  # fmt: skip
+        while tails:
+            index = max(range(len(tails)), key=lambda i: tails[i][0])
+            found, bucket, position = tails[index]
             if found <= key:
                 return None
             if position == 0:
-                self.tails.pop(index)
+                tails.pop(index)
             else:
-                self.tails[index] = (bucket.key(position - 1, self.now), bucket, position - 1)
+                tails[index] = (bucket.key(position - 1, self.now), bucket, position - 1)
             job = bucket.job(position)
             assert job.placement is not None
             if self.now > job.progress_from or job.progress_from == job.last_change:
@@ -155,6 +157,11 @@ def _carry(view: View, evicted: list[ActiveJob], chosen: Chosen, place: Rule, le
     """Turn counts into concrete GPUs: what is evicted is vacated first, then gangs are placed in order."""
     if not evicted and not chosen:
         return []
+    if len(chosen) == 1 and not evicted:
+        job, demand = chosen[0]  # nobody else to make room for: nothing to try out
+        placement = place(view.free, demand)
+        assert placement is not None, "a gang that fits by count can be placed"
+        return [Start(job.id, placement, lease)]
     plan: Plan = [Preempt(job.id) for job in evicted]
     with view.free.trial() as free:
         for job in evicted:

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,8 @@ class Summary:
 def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summary:
     """All figures of a run. JCT and queueing are over finished jobs, GPU time over all of them.
 
-    The bound depends on the finished jobs alone, not on the policy, and takes seconds for many jobs: whoever
-    summarises several runs in which the same jobs finished may compute it once (`bound_of`) and pass it in.
+    The bound depends on the finished jobs alone, not on the policy. It is kept from run to run of one process;
+    who spreads the runs of one trace over processes may compute it once (`bound_of`) and pass it in.
     """
     ledger = run.ledger
     jobs = job_columns(ledger)
@@ -140,17 +141,30 @@ def bound_of(run: Run, topology: Topology) -> Bound:
         return Bound(None, None)
     gpu_type = {job.id: job.gpu_type for job in run.workload.trace.jobs if job.gpu_type is not None}
     best = run.workload.best_run_time
-    release = jobs.submit[done]
-    found = lower_bounds(
-        release,
-        jobs.gpus[done],
-        [best[jobs.job_id[index]] for index in done],
-        {name: topology.capacity(name) for name in topology.gpu_types},
-        [gpu_type.get(jobs.job_id[index]) for index in done],
+    ids = [jobs.job_id[index] for index in done]
+    head_start = float(jobs.submit[done].min() - jobs.submit.min())
+    avg_jct, makespan = _bounds(
+        tuple(jobs.submit[done].tolist()),
+        tuple(jobs.gpus[done].tolist()),
+        tuple(best[job_id] for job_id in ids),
+        tuple((name, topology.capacity(name)) for name in topology.gpu_types),
+        tuple(gpu_type.get(job_id) for job_id in ids),
     )
     # The makespan counts from the first submission of all, the bound from the first that finished.
-    head_start = float(release.min() - jobs.submit.min())
-    return Bound(found.avg_jct, found.makespan + head_start)
+    return Bound(avg_jct, makespan + head_start)
+
+
+@lru_cache(maxsize=2)
+def _bounds(
+    release: tuple[float, ...],
+    gpus: tuple[int, ...],
+    run_time: tuple[float, ...],
+    capacity: tuple[tuple[str, int], ...],
+    pool: tuple[str | None, ...],
+) -> tuple[float, float]:
+    """Kept for the next run: policies under comparison usually finish the same jobs, and this takes seconds."""
+    found = lower_bounds(release, gpus, run_time, dict(capacity), pool)
+    return found.avg_jct, found.makespan
 
 
 def _mean(values: Floats) -> float | None:

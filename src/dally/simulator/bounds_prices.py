@@ -111,11 +111,11 @@ def priced_delay(
     price, estimate = _search(*few, room, nodes)
     if estimate < 0.9 * beat:
         return 0.0
-    total = -room * float(np.trapezoid(price, nodes))
+    spent = _Antiderivative(nodes, price)
+    total = -room * float(spent.sums[-1])
     # Where the price falls more slowly than its urgency everywhere, a job gains nothing by waiting.
     fall = max(float(np.max(-np.diff(price) / np.diff(nodes))), 0.0)
     prompt = fall * size * run_time <= 1
-    spent = _Antiderivative(nodes, price)
     begin, finish = release[prompt], (release + run_time)[prompt]
     total += float(np.sum(size[prompt] * (spent.at(finish) - spent.at(begin))))
     patient = np.flatnonzero(~prompt)

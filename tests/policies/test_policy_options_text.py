@@ -1,0 +1,122 @@
+"""Policies by text: `name[option=value,…]`."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import typing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dally.core.errors import UserError
+from dally.policies.options import (
+    OptionInfo, all_policies, describe_options, make_policy, split_policies, written,
+)  # fmt: skip
+
+POLICIES = dict(all_policies())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_without_options_is_written_as_its_name(name: str) -> None:
+    assert make_policy(name).name == name
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_option_says_what_it_does_and_where_its_default_comes_from(name: str) -> None:
+    for info in describe_options(POLICIES[name]):
+        assert isinstance(info, OptionInfo)
+        assert info.help and info.source and info.values, (name, info.name)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_choice_of_every_listed_option_makes_a_policy_that_is_written_the_same_way(name: str) -> None:
+    hints = typing.get_type_hints(POLICIES[name].Options)
+    for field in dataclasses.fields(POLICIES[name].Options):
+        hint = hints[field.name]
+        if typing.get_origin(hint) is typing.Literal:
+            values = [str(v) for v in typing.get_args(hint)]
+        elif hint is bool:
+            values = ["true", "false"]
+        else:
+            continue
+        for value in values:
+            made = make_policy(f"{name}[{field.name}={value}]")
+            assert make_policy(made.name).name == made.name
+            assert str(getattr(made.options, field.name)).lower() == value  # type: ignore[attr-defined]
+
+
+@given(st.floats(0, 1e12, allow_nan=False, allow_subnormal=False), st.booleans(),
+       st.sampled_from(["any", "spread", "best-fit"]))  # fmt: skip
+def test_what_is_written_makes_exactly_the_same_policy_again(quantum: float, gpu_time: bool, rule: str) -> None:
+    las = POLICIES["las"]
+    options = las.Options(quantum=quantum, placement=rule)
+    again = make_policy(written("las", options))
+    assert again.options == options  # type: ignore[attr-defined]
+    srtf = POLICIES["srtf"].Options(gpu_time=gpu_time, placement=rule)
+    assert make_policy(written("srtf", srtf)).options == srtf  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("text", "value"), [("10m", 600.0), ("90", 90.0), ("1.5h", 5400.0)])
+def test_times_are_written_as_people_write_them(text: str, value: float) -> None:
+    assert make_policy(f"las[quantum={text}]").options.quantum == value  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("fifoo", "there is no policy 'fifoo'; there are: .*fifo.*las.*smallest.*srtf"),
+    ("fifo[speed=3]", "has no option 'speed'; it has: backfill, placement"),
+    ("fifo[backfill]", "option 'backfill' has no value; write backfill=… with true | false"),
+    ("fifo[backfill=maybe]", "backfill='maybe' is not valid; it takes true | false"),
+    ("fifo[placement=corner]", "it takes any | consolidated | spread | best-fit"),
+    ("fifo[backfill=true,backfill=true]", "given twice"),
+    ("las[quantum=-1]", "it takes time"),
+    ("las[quantum=soon]", "it takes time"),
+    ("fifo[placement=any", "is not a policy; write name"),
+    ("", "is not a policy; write name"),
+    ("missing.py", "there is no policy file 'missing.py'"),
+])  # fmt: skip
+def test_a_mistake_is_one_sentence_with_the_valid_names(text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        make_policy(text)
+
+
+def test_commas_inside_brackets_belong_to_the_options() -> None:
+    assert split_policies("fifo, srtf[gpu_time=true,placement=any],las") == [
+        "fifo", "srtf[gpu_time=true,placement=any]", "las"]  # fmt: skip
+    with pytest.raises(UserError, match="empty place"):
+        split_policies("fifo,,las")
+
+
+OWN = """
+from dataclasses import dataclass
+from dally.policies.fifo import Fifo
+
+class Mine(Fifo):
+    '''My own rule.'''
+    title = "mine"
+"""
+
+
+def test_a_policy_can_come_from_ones_own_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    assert make_policy(f"{file}[backfill=true]").name == "mine[backfill=true]"
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("x = 1", "it has 0"), ("import nowhere_at_all", "cannot be loaded"), ("def (", "cannot be loaded"),
+    (OWN + "\nclass Other(Fifo):\n    title = 'other'\n", "it has 2"),
+])  # fmt: skip
+def test_a_file_without_exactly_one_policy_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    with pytest.raises(UserError, match=says):
+        make_policy(str(file))
+
+
+def test_policies_are_listed_in_order_of_name() -> None:
+    names = [name for name, _ in all_policies()]
+    assert all(a < b for a, b in itertools.pairwise(names))
+    assert {"fifo", "las", "smallest", "srtf"} <= set(names)

@@ -1,0 +1,68 @@
+"""The HTML report as a file: self-contained, deterministic, and never broken by what it is told."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+
+from dally.core.ledger import Ledger
+from dally.core.topology import Topology
+from dally.report.compared import ReportRun
+from dally.report.html import render_report, write_report
+from dally.report.metrics import summarise
+from dally.simulator.run import Run
+
+
+def test_the_report_is_one_file_that_refers_to_nothing_outside(few_runs: list[ReportRun], tmp_path: Path) -> None:
+    write_report(few_runs, tmp_path / "report.html", title="Three policies", baseline="fifo", notes=["A note."])
+    page = (tmp_path / "report.html").read_text()
+    outside = [url for url in re.findall(r"(?:src|href)=[\"']([^\"']*)", page) if not url.startswith(("#", "data:"))]
+    assert outside == []
+    assert set(re.findall(r"https?://[^\"' ]*", page)) <= {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert "@import" not in page and "url(http" not in page
+    assert "A note." in page and "<title>Three policies</title>" in page
+
+
+def test_the_same_runs_give_the_same_bytes(few_runs: list[ReportRun]) -> None:
+    copies = pickle.loads(pickle.dumps(few_runs))
+    first, second = (render_report(runs, title="t", baseline=None, notes=[]) for runs in (few_runs, copies))
+    assert first == second
+
+
+def test_every_plot_has_a_text_alternative_and_the_numbers_behind_it(few_runs: list[ReportRun]) -> None:
+    page = render_report(few_runs, title="t", baseline=None, notes=[])
+    figures = re.findall(r"<figure.*?</figure>", page, re.S)
+    assert len(figures) == page.count('class="plot" data-plot=') >= 12
+    for figure in figures:
+        assert re.search(r'role="img" tabindex="0" aria-label="[^"]{30,}"', figure)
+        assert re.search(r"<details><summary>Numbers behind this plot</summary>.*<td", figure, re.S)
+
+
+def test_names_from_outside_stay_text(few_runs: list[ReportRun]) -> None:
+    run = pickle.loads(pickle.dumps(few_runs[0]))
+    run.name = "</script><img src=x onerror=alert(1)>{{css}}"
+    page = render_report([run, few_runs[1]], title="<b>&", baseline=run.name, notes=["<i>"])
+    assert "<img" not in page and "<b>&" not in page and "<i>" not in page
+    figures = re.search(r'id="figures">(.*?)</script>', page, re.S)
+    assert figures is not None
+    assert json.loads(figures[1])["runs"][0]["name"] == run.name
+
+
+def test_one_run_alone_gets_a_report_without_comparisons(few_runs: list[ReportRun]) -> None:
+    page = render_report(few_runs[:1], title="t", baseline=None, notes=[])
+    assert "Gained and lost" not in page
+    assert "fifo finishes" in page
+
+
+def test_a_run_that_finished_nothing_still_gets_a_report(hand_run: Run, two_machines: Topology) -> None:
+    empty = Run("idle", Ledger(two_machines), hand_run.workload, 0, 0.0, False, 0.0)
+    run = ReportRun("idle", summarise(empty, two_machines), empty.ledger, two_machines)
+    page = render_report([run], title="t", baseline=None, notes=[])
+    assert "No policy finished a job" in page
+    assert "Stopped before the end: idle" in page
+
+
+def test_many_jobs_do_not_make_a_large_file(many_runs: list[ReportRun]) -> None:
+    assert len(render_report(many_runs, title="t", baseline=None, notes=[]).encode()) < 1_500_000

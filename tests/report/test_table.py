@@ -1,0 +1,76 @@
+"""The terminal table: what is marked, what a narrow terminal loses, what the notes say."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from dally.report.compared import ReportRun
+from dally.report.metrics import Summary
+from dally.report.table import COLUMNS, column_texts, print_table
+from dally.report.wording import times_in_one_unit
+
+
+@pytest.fixture
+def summaries(few_runs: list[ReportRun]) -> list[Summary]:
+    return [run.summary for run in few_runs]
+
+
+def shown(summaries: list[Summary], width: int, notes: tuple[str, ...] = ()) -> str:
+    out = io.StringIO()
+    print_table(summaries, notes, Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [200, 100, 60])
+def test_no_line_is_wider_than_the_terminal_and_no_figure_is_cut(summaries: list[Summary], width: int) -> None:
+    text = shown(summaries, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for summary in summaries:
+        assert summary.policy in text
+
+
+def test_a_narrow_terminal_says_which_columns_it_left_out(summaries: list[Summary]) -> None:
+    assert "Left out" not in shown(summaries, 200)
+    narrow = " ".join(shown(summaries, 60).split())
+    assert "Left out to fit the terminal: " in narrow
+    assert "p95 queueing" in narrow.split("Left out", 1)[1]
+    assert "avg JCT" in narrow
+
+
+def test_the_best_of_a_column_carries_a_mark_besides_being_bold(summaries: list[Summary]) -> None:
+    column = COLUMNS[0]
+    texts, best = column_texts(column, summaries)
+    winner = min(range(len(summaries)), key=lambda row: summaries[row].avg_jct or 0)
+    assert winner in best
+    assert f"{texts[winner]} *" in shown(summaries, 200)
+
+
+def test_nobody_is_best_where_all_are_equal(summaries: list[Summary]) -> None:
+    same = [replace(summaries[0], policy=name) for name in ("x", "y")]
+    assert all(not column_texts(column, same)[1] for column in COLUMNS)
+    assert "best of the column" not in shown(same, 200)
+
+
+def test_larger_is_better_for_utilisation_only(summaries: list[Summary]) -> None:
+    column = next(column for column in COLUMNS if column.title == "utilisation")
+    two = [replace(summaries[0], gpu_utilization=share) for share in (0.4, 0.9)]
+    assert column_texts(column, two)[1] == {1}
+
+
+def test_the_notes_tell_what_is_not_in_the_averages(summaries: list[Summary]) -> None:
+    two = [replace(summaries[0], rejected=3), replace(summaries[1], rejected=3, complete=False, finished=9)]
+    text = " ".join(shown(two, 120, ("Durations are assumed.",)).split())
+    assert "3 jobs were turned away because the cluster can never hold them" in text
+    assert "Stopped before the end: srtf" in text
+    assert "over different jobs" in text
+    assert "Durations are assumed." in text
+
+
+def test_a_column_keeps_to_one_unit() -> None:
+    assert times_in_one_unit([5400.0, 36000.0, None, 18000.0]) == ["1.50 h", "10.0 h", "–", "5.00 h"]
+    assert times_in_one_unit([0.0, 0.0]) == ["0 s", "0 s"]
