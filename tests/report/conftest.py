@@ -85,4 +85,4 @@ def few_runs() -> list[ReportRun]:
 @pytest.fixture(scope="session")
 def many_runs() -> list[ReportRun]:
     """Too many to be drawn one by one."""
-    return simulated(("fifo", "fifo[backfill=true]", "srtf"), 1800)
+    return simulated(("fifo", "fifo[backfill=true]", "srtf"), 1100)

@@ -157,6 +157,13 @@ def test_the_page_fits_any_width(browser: Any, few: Path, width: int) -> None:
     page.close()
 
 
+def test_a_laptop_shows_the_whole_table(browser: Any, few: Path) -> None:
+    page = Opened(browser, few, viewport={"width": 1280, "height": 900}).page
+    shown, needed = page.evaluate("(([t]) => [t.clientWidth, t.scrollWidth])(document.querySelectorAll('.scroll'))")
+    assert needed <= shown
+    page.close()
+
+
 def test_a_plot_zooms_by_dragging_and_comes_back(browser: Any, few: Path) -> None:
     page = Opened(browser, few, viewport={"width": 1280, "height": 900}).page
     plot = page.locator('[data-plot="queue"]')
@@ -198,7 +205,9 @@ def test_hiding_a_policy_hides_it_in_all_plots(browser: Any, few: Path) -> None:
     page.close()
 
 
-def test_the_gantt_picture_shows_jobs_where_few_and_a_sample_where_many(browser: Any, few: Path, many: Path) -> None:
+def test_the_gantt_picture_shows_jobs_where_few_and_a_sample_where_many(
+    browser: Any, few: Path, many: Path
+) -> None:
     opened = Opened(browser, few, viewport={"width": 1280, "height": 900})
     assert opened.page.locator('[data-plot="gantt"]').get_attribute("data-mode") == "bars"
     opened.page.close()
@@ -228,6 +237,10 @@ def test_it_prints_on_white_paper_without_controls(browser: Any, few: Path, tmp_
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.locator("#theme").is_visible() and not page.locator("nav").is_visible()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    small = page.evaluate("""[...document.querySelectorAll('.plot svg.chart')].map((svg) =>
+        svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)""")
+    assert min(small) > 0.85  # drawn for the paper's width: text is not shrunk with the plot
     wide = page.evaluate("[...document.querySelectorAll('table')].filter((t) => t.offsetParent)"
                          ".map((t) => t.getBoundingClientRect().right)")  # fmt: skip
     assert max(wide) <= 718

@@ -12,11 +12,11 @@ import pytest
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger, Segment
 from dally.core.placement import Placement
-from dally.core.topology import Level, MachineSpec, Topology, build_topology
+from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular
 from dally.report.columns import segment_columns
 from dally.report.compared import DemandClasses, ReportRun, compare
 from dally.report.findings import findings, verdict
-from dally.report.gantt import HEAT_BINS, MOST_BARS, gantt, heat, picture_rows
+from dally.report.gantt import HEAT_BINS, MOST_BARS, detail_machines, gantt, heat, picture_rows
 from dally.report.gantt import _bit_runs as bit_runs
 from dally.report.metrics import summarise
 from dally.report.series import bin_means, cdf, gains, level_shares, time_edges
@@ -166,6 +166,16 @@ def test_few_stretches_are_drawn_one_by_one_many_as_a_heat_map_that_says_so(
         bars = drawn["detail"]["bars"]
         assert 0 < len(set(zip(bars["job"], bars["start"], bars["row"], strict=True))) <= MOST_BARS
         assert max(bars["start"]) <= many["window"][1] and min(bars["end"]) >= many["window"][0]
+
+
+def test_a_large_cluster_is_drawn_by_rack_with_whole_racks_in_the_sample() -> None:
+    topology = regular((20, 15, 8), (Level("machine"), Level("rack"), Level("cluster")))
+    rows = picture_rows(topology)
+    assert (rows.level, len(rows.names), rows.gpus.tolist()) == ("rack", 20, [120] * 20)
+    assert rows.of_machine[[0, 14, 15, 299]].tolist() == [0, 0, 1, 19]
+    assert detail_machines(topology) == 45
+    assert detail_machines(regular((4, 100, 8), (Level("machine"), Level("rack"), Level("cluster")))) == 48
+    assert detail_machines(regular((2, 8), (Level("machine"), Level("cluster")))) == 2
 
 
 def test_runs_of_neighbouring_gpus_become_one_bar() -> None:

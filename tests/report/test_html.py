@@ -18,7 +18,8 @@ from dally.simulator.run import Run
 def test_the_report_is_one_file_that_refers_to_nothing_outside(few_runs: list[ReportRun], tmp_path: Path) -> None:
     write_report(few_runs, tmp_path / "report.html", title="Three policies", baseline="fifo", notes=["A note."])
     page = (tmp_path / "report.html").read_text()
-    outside = [url for url in re.findall(r"(?:src|href)=[\"']([^\"']*)", page) if not url.startswith(("#", "data:"))]
+    addresses = re.findall(r"(?:src|href)=[\"']([^\"']*)", page)
+    outside = [address for address in addresses if not address.startswith(("#", "data:"))]
     assert outside == []
     assert set(re.findall(r"https?://[^\"' ]*", page)) <= {"http://www.w3.org/2000/svg"}  # a name, not an address
     assert "@import" not in page and "url(http" not in page

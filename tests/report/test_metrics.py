@@ -6,12 +6,19 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dally.core.job import Job, Truth
 from dally.core.ledger import Ledger
-from dally.core.topology import Topology
+from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular
+from dally.network.simple import Ideal
+from dally.policies.options import make_policy
 from dally.report.metrics import Bound, Summary, bound_of, summarise, write_jobs_csv, write_summary
-from dally.simulator.run import Run
+from dally.simulator.costs import make_cost
+from dally.simulator.run import Run, simulate
+from dally.simulator.workload import prepare
+from dally.traces.trace import Trace
 
 ISSUE_KEYS = {
     "policy", "jobs", "finished", "failed", "avg_jct", "median_jct", "p95_jct", "p99_jct", "makespan",
@@ -112,3 +119,36 @@ def test_jobs_csv_has_one_row_per_job_and_leaves_empty_what_never_happened(
     assert (b["gpus"], b["placement_level"], b["preemptions"], b["outcome"]) == ("4", "rack", "1", "finished")
     assert rows["a"]["placement_level"] == "machine"
     assert (rows["c"]["start_time"], rows["c"]["end_time"], rows["c"]["outcome"]) == ("", "", "rejected")
+
+
+def test_a_job_bound_to_few_gpus_of_its_type_raises_the_bound(two_machines: Topology) -> None:
+    """Two jobs that both need the one machine of type x cannot run at once, though the cluster has room."""
+    levels = two_machines.levels
+    cluster = build_topology(levels, [MachineSpec(("r", "m0"), 2, "x"), MachineSpec(("r", "m1"), 2, "y")])
+    network, cost = Ideal(), make_cost("0")
+    bounds = {}
+    for wanted in ("x", None):
+        jobs = [Job("a", 0, 2, gpu_type=wanted), Job("b", 0, 2, gpu_type=wanted)]
+        workload = prepare(Trace("t", "none", jobs, [Truth(100.0), Truth(100.0)]), cluster, network)
+        run = simulate(workload, cluster, make_policy("fifo"), network, cost)
+        summary = summarise(run, cluster)
+        assert summary.makespan == (200 if wanted else 100)
+        bounds[wanted] = summary.lower_bound.makespan
+    assert bounds == {"x": pytest.approx(200), None: pytest.approx(100)}
+
+
+@pytest.mark.reference
+def test_figures_agree_with_the_released_tiresias_simulator(tiresias: Path) -> None:
+    rows = sorted(csv.DictReader((tiresias / "jobs_480.csv").open()), key=lambda row: float(row["submit_time"]))
+    jobs = [Job(row["job_id"], float(row["submit_time"]), int(row["num_gpu"])) for row in rows]
+    truths = [Truth(float(row["duration"])) for row in rows]
+    cluster = regular((1, 32, 4), (Level("machine"), Level("rack"), Level("cluster")))
+    network = Ideal()
+    workload = prepare(Trace("jobs_480", "csv", jobs, truths), cluster, network)
+    run = simulate(workload, cluster, make_policy("fifo[placement=any]"), network, make_cost("0"))
+    summary = summarise(run, cluster, Bound(1.0, 1.0))
+    expected = [float(row["JCT"]) for row in csv.DictReader((tiresias / "n32g4" / "fifo.csv").open())]
+    assert summary.avg_jct == pytest.approx(sum(expected) / len(expected), rel=1e-12)
+    assert summary.p95_jct == pytest.approx(np.percentile(expected, 95), rel=1e-12)
+    ends = [float(row["end_time"]) for row in csv.DictReader((tiresias / "n32g4" / "fifo.csv").open())]
+    assert summary.makespan == max(ends)

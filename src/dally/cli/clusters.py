@@ -29,7 +29,8 @@ def command(cluster: str | None, fabric: str | None, nodes: Path | None, fabrics
     if cluster is None:
         listed = describe_fabrics() if fabrics else describe_clusters()
         kind = FabricRow if fabrics else PresetRow
-        print_table([f.name.replace("_", " ") for f in fields(kind)], [[str(v) for v in astuple(row)] for row in listed])
+        columns = [f.name.replace("_", " ") for f in fields(kind)]
+        print_table(columns, [[str(v) for v in astuple(row)] for row in listed])
         return
     loaded = read_cluster(cluster, fabric=fabric, nodes=nodes)
     about = describe_cluster(loaded.topology)

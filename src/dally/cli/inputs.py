@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dally.core.errors import UserError
+from dally.core.job import DurationMeans
 from dally.core.units import seconds
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def experiment_options(command: F) -> F:
         click.option("--nodes", type=click.Path(path_type=Path), help="Node list that goes with a Slurm topology."),
         click.option("--network", "-n", default="ideal", show_default=True, metavar="N",
                      help="ideal, level-penalty, level-penalty[rack=1.2,cluster=2]."),
+        click.option("--duration-means", type=click.Choice(["best-placement", "one-gpu", "as-placed"]),
+                     help="What the trace's durations stand for; default: what its format says."),
+        click.option("--traced-cluster", metavar="C", help="Where the trace was recorded, if not on --cluster."),
         click.option("--preemption-cost", default="model", show_default=True, metavar="X",
                      help="0, a time such as 30s, or model[storage=5GB/s]: checkpoint bytes over bandwidth."),
         click.option("--seed", default=0, show_default=True, help="Of synthesis, faults and noise."),
@@ -67,7 +71,8 @@ def experiment_options(command: F) -> F:
 
 
 def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Path | None, network: str,
-                     preemption_cost: str, seed: int, jobs: int | None, load: float | None, noise: float,
+                     duration_means: str | None, traced_cluster: str | None, preemption_cost: str, seed: int,
+                     jobs: int | None, load: float | None, noise: float,
                      outages: Path | None, mtbf: float | None, mttr: float, job_mtbf: float | None, retries: int,
                      checkpoint_interval: float) -> Experiment:  # fmt: skip
     """Load what the options name and check that it fits together, before anything runs."""
@@ -83,8 +88,10 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
     rules = FaultRules(read_outages(outages, topology) if outages else {}, mtbf, mttr, job_mtbf, retries,
                        checkpoint_interval)  # fmt: skip
     found = with_known_gpu_types(read_or_synthesise(trace, topology, jobs, load, seed), topology)
-    experiment = Experiment(found, topology, network, preemption_cost, seed, noise, rules)
-    experiment.check()
+    means = DurationMeans(duration_means) if duration_means else None
+    traced_on = load_cluster(traced_cluster, fabric=fabric) if traced_cluster else None
+    experiment = Experiment(found, topology, network, preemption_cost, seed, noise, rules, means, traced_on)
+    found.notes.extend(experiment.check().notes)
     return experiment
 
 

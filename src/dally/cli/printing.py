@@ -31,7 +31,8 @@ def print_pairs(pairs: Iterable[Sequence[str]], title: str | None = None, column
     """Label and value(s), one pair a line."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=bool(columns), padding=(0, 2))
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2),
+                  show_header=bool(columns))  # fmt: skip
     rows = [tuple(pair) for pair in pairs]
     for index in range(max((len(row) for row in rows), default=1)):
         table.add_column(columns[index - 1] if columns and 0 < index <= len(columns) else "")

@@ -70,12 +70,52 @@ def latest(a: Lines, b: Lines) -> Lines:
         if _beats(b[0], a[0]):
             return b
         return a + b
+    both = sorted(a + b, reverse=True)  # largest value first: one further down must rise faster than all above
+    if len(both[0][1]) == 1:
+        return _hull(both)
     kept: Lines = []
-    # Largest value first: a line further down survives only where it rises faster than all above it.
-    for line in sorted(a + b, reverse=True):
+    for line in both:
         if not any(_beats(winner, line) for winner in kept):
             kept.append(line)
+    return kept if len(kept) <= _MOST_LINES else _sampled(kept)
+
+
+def _hull(ordered: Lines) -> Lines:
+    """With one rate the upper envelope is a convex hull: a line is kept where it is ever the highest."""
+    kept: Lines = []
+    for line in ordered:
+        value_, (slope,) = line
+        if kept and slope <= kept[-1][1][0]:
+            continue
+        while len(kept) > 1:
+            (v0, (s0,)), (v1, (s1,)) = kept[-2], kept[-1]
+            # The middle one is of no use if the new line overtakes the first before the middle does.
+            if (v0 - value_) * (s1 - s0) > (v0 - v1) * (slope - s0):
+                break
+            kept.pop()
+        kept.append(line)
     return kept
+
+
+_MOST_LINES = 12
+_EXCESS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0)  # longest path × this is added to what is sent at a rate
+
+
+def _sampled(lines: Lines) -> Lines:
+    """With several rates, the lines that are highest somewhere on a grid; exact without neighbours.
+
+    A maximum of fewer lines is never above the true one and still rises with every rate.
+    """
+    rates = len(lines[0][1])
+    longest = max(lines)[0]
+    scale = [longest / max(max(line[1][rate] for line in lines), 1e-9) for rate in range(rates)]
+    kept: dict[Line, None] = {}
+    for direction in range(rates + 1):
+        for excess in _EXCESS:
+            extra = [scale[r] * excess if direction in (r, rates) else 0.0 for r in range(rates)]
+            best = max(lines, key=lambda line: line[0] + sum(m * d for m, d in zip(line[1], extra, strict=True)))
+            kept[best] = None
+    return list(kept)
 
 
 def _beats(one: Line, other: Line) -> bool:

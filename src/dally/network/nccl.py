@@ -253,7 +253,7 @@ def _direct_bytes(group: Group, level: int) -> int:
         return max(k * (n - k) for k in spans)
     ends = {}  # islands talk through this level to the rest of their own machine only
     for start, stop in group.spans[level]:
-        ends.update({position: stop - start for position in range(start, stop)})
+        ends.update(dict.fromkeys(range(start, stop), stop - start))
     return max((stop - start) * (ends[start] - (stop - start)) for start, stop in group.spans[level - 1])
 
 

@@ -1,15 +1,31 @@
-"""Network models by name: `ideal`, `level-penalty[rack=1.2,cluster=2]`, …"""
+"""Network models by name: `analytic`, `ideal`, `level-penalty[rack=1.2,cluster=2]`, …"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 from dally.core.errors import UserError
 from dally.core.topology import Topology
+from dally.core.units import size_bytes
 from dally.network.model import NetworkModel
 from dally.network.simple import Ideal, LevelPenalty
 
-NAMES = ("ideal", "level-penalty")
+# name → (its options, one line of help)
+DESCRIPTIONS: dict[str, tuple[str, str]] = {
+    "ideal": ("", "placement never matters"),
+    "level-penalty": ("LEVEL=FACTOR,…", "a factor per level that a gang spans"),
+    "analytic": (
+        "algorithm=auto|any|ring|tree|hierarchical|direct|halving-doubling|parameter-server,"
+        "bucket=25MB|layer,contention=on|off",
+        "collectives as NCCL chooses them, overlap with backward, contention between jobs",
+    ),
+    "astra": ("bucket=25MB|layer", "ASTRA-sim's analytical backend to the nanosecond, without contention"),
+    "artist": ("layers=DIR", "the Dally authors' rules on their fabric, without contention"),
+    "astra-sim": ("bucket=25MB|layer,cache=DIR", "drives an installed ASTRA-sim, without contention"),
+}
+NAMES = tuple(DESCRIPTIONS)
 
 
 def make_network(text: str, topology: Topology) -> NetworkModel:
@@ -17,20 +33,94 @@ def make_network(text: str, topology: Topology) -> NetworkModel:
     match = re.fullmatch(r"\s*([\w-]+)\s*(?:\[(.*)\])?\s*", text)
     if match is None or match[1] not in NAMES:
         raise UserError(f"there is no network model {text!r}; there are: {', '.join(NAMES)}")
-    name, inside = match[1], match[2]
+    name, options = match[1], _options(match[1], match[2] or "")
     if name == "level-penalty":
-        return LevelPenalty(topology, _factors(inside or ""))
-    if inside:
-        raise UserError(f"network {name!r} takes no options")
+        return LevelPenalty(topology, {level: _factor(level, value) for level, value in options.items()})
+    return _MAKERS[name](topology, options)
+
+
+def _options(name: str, inside: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    known = re.findall(r"([\w-]+)=", DESCRIPTIONS[name][0])
+    for part in filter(None, (piece.strip() for piece in inside.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if name == "level-penalty":
+            if not equals:
+                raise UserError(f"network 'level-penalty': {part!r} is not level=factor")
+        elif not known:
+            raise UserError(f"network {name!r} takes no options")
+        elif not equals or key not in known:
+            raise UserError(f"network {name!r} has no option {part!r}; it has {DESCRIPTIONS[name][0]}")
+        if key in found:
+            raise UserError(f"network {name!r}: option {key!r} is given twice")
+        found[key] = value
+    return found
+
+
+def _factor(level: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UserError(f"network 'level-penalty': {level + '=' + value!r} is not level=factor") from None
+
+
+def _bucket(options: dict[str, str]) -> float | None:
+    """`25MB`: bytes; `layer`: None. The default is DDP's 25 MiB."""
+    from dally.network.step import BUCKET
+
+    text = options.get("bucket")
+    if text is None:
+        return float(BUCKET)
+    if text == "layer":
+        return None
+    size = size_bytes(text)
+    if not size >= 1:
+        raise UserError(f"a bucket must hold at least one byte, not {text!r}; write `layer` for one per layer")
+    return size
+
+
+def _whole(bucket: float | None) -> int | None:
+    return None if bucket is None else int(bucket)
+
+
+def _analytic(topology: Topology, options: dict[str, str]) -> NetworkModel:
+    from dally.network.analytic import Analytic
+    from dally.network.step import StepOptions
+
+    switch = options.get("contention", "on")
+    if switch not in ("on", "off"):
+        raise UserError(f"network 'analytic': contention must be on or off, not {switch!r}")
+    chosen = StepOptions(options.get("algorithm", "auto"), _bucket(options))
+    return Analytic(topology, chosen, contention=switch == "on")
+
+
+def _astra(topology: Topology, options: dict[str, str]) -> NetworkModel:
+    from dally.network.fidelity import Astra
+
+    return Astra(topology, _whole(_bucket(options)))
+
+
+def _artist(topology: Topology, options: dict[str, str]) -> NetworkModel:
+    from dally.network.fidelity import Artist
+
+    return Artist(topology, Path(options["layers"]) if "layers" in options else None)
+
+
+def _astra_sim(topology: Topology, options: dict[str, str]) -> NetworkModel:
+    from dally.network.fidelity import AstraSimulator
+
+    cache = Path(options["cache"]) if "cache" in options else None
+    return AstraSimulator(topology, _whole(_bucket(options)), cache)
+
+
+def _ideal(topology: Topology, options: dict[str, str]) -> NetworkModel:
     return Ideal()
 
 
-def _factors(inside: str) -> dict[str, float]:
-    factors = {}
-    for part in filter(None, (piece.strip() for piece in inside.split(","))):
-        level, _, value = part.partition("=")
-        try:
-            factors[level.strip()] = float(value)
-        except ValueError:
-            raise UserError(f"network 'level-penalty': {part!r} is not level=factor") from None
-    return factors
+_MAKERS: dict[str, Callable[[Topology, dict[str, str]], NetworkModel]] = {
+    "ideal": _ideal,
+    "analytic": _analytic,
+    "astra": _astra,
+    "artist": _artist,
+    "astra-sim": _astra_sim,
+}

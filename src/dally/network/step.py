@@ -48,6 +48,9 @@ class StepOptions:
             raise UserError(f"a bucket must hold at least one byte, not {self.bucket:g}")
 
 
+DEFAULT_OPTIONS = StepOptions()
+
+
 class Moment(NamedTuple):
     """Something that happens in a step: `lane` is compute or network."""
 
@@ -123,7 +126,7 @@ def _passes(model: Model, gpu: Gpu, batch: int) -> tuple[tuple[float, ...], tupl
 
 
 def profile(
-    model: Model, gpu: Gpu, shape: Shape, wires: Wires, options: StepOptions = StepOptions(),
+    model: Model, gpu: Gpu, shape: Shape, wires: Wires, options: StepOptions = DEFAULT_OPTIONS,
     batch: int | None = None, timeline: list[Moment] | None = None,
 ) -> StepProfile:  # fmt: skip
     """The step of a model on GPUs of a shape. `timeline` is filled with what happens when nobody disturbs it.

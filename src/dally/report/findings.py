@@ -30,7 +30,7 @@ def verdict(comparison: Comparison) -> str:
     distance = _bound_text(best)
     if len(ranked) == 1:
         return (f"{best.name} finishes {jobs_text(best.summary.finished)} with an average JCT of "
-                f"{time_text(best.summary.avg_jct)}{distance}.")  # fmt: skip
+                f"{time_text(best.summary.avg_jct)}{distance.replace(', and', ',')}.")  # fmt: skip
     measured = [run for run in ranked if run.summary.avg_jct is not None]
     tied = [run for run in measured if time_text(run.summary.avg_jct) == time_text(best.summary.avg_jct)]
     average = f"an average JCT of {time_text(best.summary.avg_jct)}"
@@ -147,7 +147,8 @@ def _by_demand(comparison: Comparison, paired: Paired) -> list[str]:
     if total > 0:
         most = int(np.argmax(per_class))
         part = share_text(per_class[most] / per_class[per_class > 0].sum())
-        said.append(f"The largest part of the time saved ({part}) goes to jobs of {gpus_text(classes.names[most])}, "
+        whose = gpus_text(classes.names[most])
+        said.append(f"The largest part of the time saved ({part}) goes to jobs of {whose}, "
                     f"{share_text(count[most] / count.sum())} of all jobs.")  # fmt: skip
     worse = [k for k in range(size) if count[k] and base[k] > 0 and mean[k] / base[k] - 1 > NOTICEABLE]
     if len(worse) == np.count_nonzero(count):
@@ -211,8 +212,8 @@ def _preemption(run: ReportRun) -> list[str]:
     moved = summary.preemptions + summary.migrations
     if not moved and not summary.lost_gpu_seconds:
         return []
-    words = [f"{count_text(n)} {word}{'' if n == 1 else 's'}"
-             for n, word in ((summary.preemptions, "preemption"), (summary.migrations, "migration")) if n]  # fmt: skip
+    counted = ((summary.preemptions, "preemption"), (summary.migrations, "migration"))
+    words = [f"{count_text(n)} {word}{'' if n == 1 else 's'}" for n, word in counted if n]
     often = f" ({moved / summary.jobs:.1f} per job)" if moved >= summary.jobs else ""
     held = float(run.jobs.running @ run.jobs.gpus)
     if summary.lost_gpu_seconds:

@@ -175,13 +175,19 @@ def gantt(comparison: Comparison) -> dict[str, Any]:
             "rows": _rows_data(rows), "heat": base64.b64encode(shares.tobytes()).decode("ascii"),
             "detail": {"rows": _rows_data(fine), "bars": bars(run, inside, fine, origin)},
         })  # fmt: skip
-    shown = picture_rows(comparison.baseline.topology)
-    segments_text = " / ".join(f"{len(run.segments):,}" for run in runs)
+    topology = comparison.baseline.topology
+    if slices > MOST_BARS:
+        counts = ", ".join(f"{run.name} {len(run.segments):,}" for run in runs)
+        reason = f"There are too many stretches of running to draw one by one ({counts})"
+    else:
+        reason = f"There are too many machines to draw one below the other ({len(topology.machines):,})"
+    all_of_them = machines == len(topology.machines)
+    where = "on all machines" if all_of_them else f"on the first {machines} of {len(topology.machines):,} machines"
+    whose = "the baseline’s" if len(runs) > 1 else "the"
+    level = picture_rows(topology).level
     said = (
-        f"There are too many stretches of running to draw one by one ({segments_text}), so this is a heat map: "
-        f"the mean share of busy GPUs per {shown.level} in each of {HEAT_BINS} time bins. “Zoom to sample” shows every "
-        f"stretch around the baseline’s longest queue, on the first {machines} of "
-        f"{len(comparison.baseline.topology.machines)} machines."
+        f"{reason}, so this is a heat map: the mean share of busy GPUs per {level} in each of "
+        f"{HEAT_BINS} time bins. “Zoom to sample” shows every stretch around {whose} longest queue, {where}."
     )
     window = [start - origin, stop - origin]
     return common | {"mode": "heat", "bins": HEAT_BINS, "window": window, "runs": drawn, "said": said}

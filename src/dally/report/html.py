@@ -62,7 +62,8 @@ def render_report(runs: Sequence[ReportRun], *, title: str, baseline: str | None
         "sections": _sections(comparison, data),
         "footer": _footer(comparison, notes),
         # Inside a script element only "</" and "<!--" could end or change it.
-        "figures": json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "figures": json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        .replace("<", "\\u003c"),
         "script": "\n".join(_asset(name) for name in ("charts.js", "gantt.js", "report.js")),
     }
     page = _asset("report.html")
@@ -82,8 +83,10 @@ def _asset(name: str) -> str:
 def _subject(comparison: Comparison) -> str:
     topology, summary = comparison.baseline.topology, comparison.baseline.summary
     count = len(topology.machines)
-    return (f"{jobs_text(summary.jobs)} on {topology.gpus:,} GPUs in {count:,} machine{'' if count == 1 else 's'} "
-            f"({topology.name}); {'1 policy' if len(comparison.runs) == 1 else f'{len(comparison.runs)} policies'}")
+    return (
+        f"{jobs_text(summary.jobs)} on {topology.gpus:,} GPUs in {count:,} machine{'' if count == 1 else 's'} "
+        f"({topology.name}); {'1 policy' if len(comparison.runs) == 1 else f'{len(comparison.runs)} policies'}"
+    )
 
 
 def _lead(comparison: Comparison) -> str:
@@ -121,10 +124,7 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
                               for run in runs]},
             "lost": {"rows": [{"value": run.summary.lost_gpu_seconds,
                                "text": gpu_hours_text(run.summary.lost_gpu_seconds)} for run in runs]},
-            "preemptions": {"rows": [{"value": run.summary.preemptions + run.summary.migrations,
-                                      "text": count_text(run.summary.preemptions),
-                                      "note": f"+ {run.summary.migrations:,} moves" if run.summary.migrations else ""}
-                                     for run in runs]},
+            "preemptions": {"rows": [_preemption_bar(run) for run in runs]},
         },
         "curves": curves(comparison),
         "demand": by_demand(comparison),
@@ -134,6 +134,11 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
                    "shares": [[round(float(share), 4) for share in level_shares(run)] for run in runs]},
         "gantt": picture,
     }  # fmt: skip
+
+
+def _preemption_bar(run: ReportRun) -> dict[str, Any]:
+    stopped, moved = run.summary.preemptions, run.summary.migrations
+    return {"value": stopped + moved, "text": count_text(stopped), "note": f"+ {moved:,} moves" if moved else ""}
 
 
 def _bars(runs: Sequence[ReportRun], figure: str, multiple: str) -> dict[str, Any]:
@@ -158,7 +163,8 @@ def _sections(comparison: Comparison, data: dict[str, Any]) -> str:
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     return "".join([
         f'<nav aria-label="Sections">{nav}</nav>', _table_section(comparison),
-        markup.section("why", "Why", "Computed from the runs: what each policy does to jobs, and what it pays for it.",
+        markup.section("why", "Why", "Computed from the runs: what each policy does to jobs, and what it pays "
+                       "for it. Beside the names: rank and value of average JCT.",
                        markup.why_cards(comparison, findings(comparison))),
         _times_section(comparison), _load_section(comparison, data), _gantt_section(data),
         _demand_section(comparison, data), _gains_section(comparison, data) if several else "",
@@ -173,7 +179,8 @@ def _table_section(comparison: Comparison) -> str:
         for name, title, text, field, multiple in (
             ("avg-jct", "Average JCT", "Shorter is better; nothing can be left of the dashed line.", "avg_jct",
              "avg_jct_over_bound"),
-            ("makespan", "Makespan", "From the first submission to the last end.", "makespan", "makespan_over_bound"))
+            ("makespan", "Makespan", "From the first submission to the last end.", "makespan",
+             "makespan_over_bound"))
     ]  # fmt: skip
     return markup.section(
         "table", "The figures",
@@ -201,14 +208,15 @@ def _times_section(comparison: Comparison) -> str:
         return f"Line chart: cumulative share of finished jobs over {what}. Medians: {listed(parts)}."
 
     return markup.section(
-        "times", "Completion and waiting", "How many jobs are done, or have stopped waiting, within a given time. "
-        "Drag to zoom, double-click to reset; on the keyboard, arrows read values, + zooms and 0 resets.",
+        "times", "Completion and waiting", "How many jobs are done, or have stopped waiting, within a given time.",
         markup.pair_of(
             markup.figure("jct-cdf", "Job completion time",
                           "Further up and left is better. At most 400 points per curve.",
                           alt("JCT", "median_jct"), markup.quantile_table(comparison, "jct")),
             markup.figure("queueing-cdf", "Queueing", "Time without GPUs between submission and end.",
                           alt("queueing", "median_queueing"), markup.quantile_table(comparison, "queueing"))),
+        how="Drag to zoom, double-click to reset; on the keyboard, arrows read values, + zooms and 0 resets. "
+            "Click a policy in a legend to hide it everywhere.",
     )  # fmt: skip
 
 
@@ -232,15 +240,15 @@ def _load_section(comparison: Comparison, data: dict[str, Any]) -> str:
 
 def _gantt_section(data: dict[str, Any]) -> str:
     picture = data["gantt"]
-    intro = "Who held which machines when, grouped by rack. Drag to zoom; arrows, + and − work too."
+    intro = "Who held which machines when, grouped by rack."
     if picture["mode"] == "none":
         return markup.section("machines", "Machines", picture["said"])
     rows = picture["runs"][picture["best"]]["rows"]
     facts = markup.table(["what", "figure"], [["rows", f"{len(rows['names']):,} ({rows['level']})"],
                                              ["time shown", time_text(picture["span"])]])  # fmt: skip
     alt = f"Gantt picture by machine over {time_text(picture['span'])}. {picture['said']}"
-    return markup.section("machines", "Machines", intro, markup.figure("gantt", "Gantt by rack and machine",
-                          picture["said"], alt, facts, legend=False))  # fmt: skip
+    drawn = markup.figure("gantt", "Gantt by rack and machine", picture["said"], alt, facts, legend=False)
+    return markup.section("machines", "Machines", intro, drawn, how="Drag to zoom; arrows, + and − work too.")
 
 
 def _demand_section(comparison: Comparison, data: dict[str, Any]) -> str:
@@ -248,7 +256,8 @@ def _demand_section(comparison: Comparison, data: dict[str, Any]) -> str:
 
     def fallback(what: str) -> str:
         head = ["policy", *(gpus_text(name) for name in demand["names"])]
-        rows = [[run.name, *map(time_text, values)] for run, values in zip(comparison.runs, demand[what], strict=True)]
+        each_run = zip(comparison.runs, demand[what], strict=True)
+        rows = [[run.name, *map(time_text, values)] for run, values in each_run]
         return markup.table(head, [*rows, ["jobs", *map(count_text, demand["jobs"])]])
 
     classes = listed([gpus_text(name) for name in demand["names"]])
@@ -271,7 +280,9 @@ def _gains_section(comparison: Comparison, data: dict[str, Any]) -> str:
     change = markup.table(
         ["policy", *(gpus_text(name) for name in comparison.classes.names)],
         [[g["name"], *map(_change, g["change"])] for g in found],
-        caption=f"Change of mean JCT against {base}; minus is sooner", swatches=[g["slot"] for g in found])  # fmt: skip
+        caption=f"Change of mean JCT against {base}; minus is sooner",
+        swatches=[g["slot"] for g in found],
+    )
     return markup.section(
         "gained", f"Gained and lost against {base}",
         f"Each job that finished under both, compared with itself under {base}.",
@@ -281,8 +292,8 @@ def _gains_section(comparison: Comparison, data: dict[str, Any]) -> str:
                               f"{g['name']}: {share_text(g['bands'][0] + g['bands'][1])} sooner, "
                               f"{share_text(g['bands'][3] + g['bands'][4])} later" for g in found) + ".",
                           bands, legend=False),
-            markup.figure("ratio", "From the best off to the worst off", "Below the dashed line a job finishes sooner. "
-                          "Ratios beyond 1,000 are cut.",
+            markup.figure("ratio", "From the best off to the worst off",
+                          "Below the dashed line a job finishes sooner. Ratios beyond 1,000 are cut.",
                           f"Line chart of each job's JCT over its JCT under {base}, jobs sorted by it.", bands,
                           without=base)),
         f'<div class="card spaced">{change}'
@@ -303,9 +314,11 @@ def _extremes(comparison: Comparison, most: int = 5) -> str:
             saved = float(paired.saved[index])
             if saved:
                 word = "sooner" if saved > 0 else "later"
-                rows.append([run.name, paired.job_id[index], str(paired.gpus[index]), time_text(paired.base_jct[index]),
-                             time_text(paired.jct[index]), f"{time_text(abs(saved))} {word}"])  # fmt: skip
-    return markup.table(["policy", "job", "GPUs", f"JCT under {comparison.baseline.name}", "JCT", "difference"], rows)
+                rows.append([run.name, paired.job_id[index], str(paired.gpus[index]),
+                             time_text(paired.base_jct[index]), time_text(paired.jct[index]),
+                             f"{time_text(abs(saved))} {word}"])  # fmt: skip
+    head = ["policy", "job", "GPUs", f"JCT under {comparison.baseline.name}", "JCT", "difference"]
+    return markup.table(head, rows)
 
 
 def _costs_section(comparison: Comparison, data: dict[str, Any]) -> str:
@@ -313,7 +326,8 @@ def _costs_section(comparison: Comparison, data: dict[str, Any]) -> str:
     rows = [[run.name, *map(share_text, shares)] for run, shares in zip(comparison.runs, data["levels"]["shares"],
                                                                        strict=True)]  # fmt: skip
     figures = [markup.figure(
-        "levels", "Where the GPU time is spent", "Share of GPU time by the smallest unit that holds the whole gang.",
+        "levels", "Where the GPU time is spent",
+        "Share of GPU time by the smallest unit that holds the whole gang.",
         "Stacked bars of GPU time per placement level: " + "; ".join(
             f"{row[0]}: {listed([f'{name} {share}' for name, share in zip(names, row[1:], strict=True)])}"
             for row in rows) + ".", markup.table(["policy", *names], rows), legend=False)]  # fmt: skip
@@ -329,8 +343,8 @@ def _costs_section(comparison: Comparison, data: dict[str, Any]) -> str:
         if any(getattr(run.summary, field) for run in comparison.runs):
             figures.append(markup.figure(plot, title, text, alt, fallback, legend=False))
     silent = [] if len(figures) == 4 else ["What is not shown here was zero in every run."]
-    text = " ".join(["Gangs that are spread wide communicate more slowly; jobs that are stopped lose time.", *silent])
-    return markup.section("costs", "Distance and preemption", text, markup.pair_of(*figures))
+    text = "Gangs that are spread wide communicate more slowly; jobs that are stopped lose time."
+    return markup.section("costs", "Distance and preemption", " ".join([text, *silent]), markup.pair_of(*figures))
 
 
 def _footer(comparison: Comparison, notes: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ def figure(plot: str, title: str, text: str, alt: str, fallback: str, *, legend:
            without: str = "") -> str:  # fmt: skip
     """A plot with its caption, what a screen reader says of it, and the numbers behind it."""
     return (
-        f'<figure id="{plot}-figure"><figcaption><h3>{escape(title)}</h3><p data-said>{escape(text)}</p></figcaption>'
+        f'<figure id="{plot}-figure"><figcaption><h3>{escape(title)}</h3><p>{prose(text)}</p></figcaption>'
         + (f'<div class="legend" data-without="{escape(without)}"></div>' if legend else "")
         + '<div class="tools"></div>'
         + f'<div class="plot" data-plot="{plot}" role="img" tabindex="0" aria-label="{escape(alt)}"></div>'
@@ -52,8 +52,11 @@ def pair_of(*figures: str) -> str:
     return f'<div class="grid2">{"".join(figures)}</div>'
 
 
-def section(anchor: str, title: str, text: str, *content: str) -> str:
-    return f'<section><h2 id="{anchor}">{escape(title)}</h2><p>{escape(text)}</p>{"".join(content)}</section>'
+def section(anchor: str, title: str, text: str, *content: str, how: str = "") -> str:
+    """A part of the page; `how` tells how to work its plots and is not printed."""
+    handling = f' <span class="how">{escape(how)}</span>' if how else ""
+    head = f'<h2 id="{anchor}">{escape(title)}</h2><p>{prose(text)}{handling}</p>'
+    return f"<section>{head}{''.join(content)}</section>"
 
 
 def summary_rows(runs: Sequence[ReportRun]) -> str:
@@ -86,7 +89,7 @@ def why_cards(comparison: Comparison, told: Sequence[tuple[str, list[str]]]) -> 
     cards = []
     for name, sentences in told:
         summary = comparison.runs[slots[name]].summary
-        rank = f"#{place[name]} by avg JCT, {time_text(summary.avg_jct)}" if len(comparison.runs) > 1 else ""
+        rank = f"#{place[name]} · {time_text(summary.avg_jct)}" if len(comparison.runs) > 1 else ""
         items = "".join(f"<li>{prose(sentence)}</li>" for sentence in sentences)
         cards.append(f'<div class="card"><h3><span data-swatch="{slots[name]}"></span>{escape(name)}'
                      f'<span class="rank">{rank}</span></h3><ul>{items}</ul></div>')  # fmt: skip

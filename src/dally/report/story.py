@@ -49,11 +49,15 @@ def tell(job_id: str, journal: Iterable[tuple[float, Entry]]) -> Iterator[str]:
         yield f"{_at(last)}  still waiting when the journal ends"
 
 
+_ENDS = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}
+
+
 def _line(entry: Entry) -> str | None:
     if isinstance(entry, (pl.Start, pl.Migrate)):
-        machines = len(entry.placement.slices)
+        count = len(entry.placement.slices)
+        machines = f"{count} machine{'s' if count > 1 else ''}"
         verb = "starts" if isinstance(entry, pl.Start) else "moves"
-        return f"{verb} on {entry.placement.gpus} GPUs of {machines} machine{'s' if machines > 1 else ''} ({entry.placement.text()})"
+        return f"{verb} on {entry.placement.gpus} GPUs of {machines} ({entry.placement.text()})"
     if isinstance(entry, ev.Measured):
         parts = [f"runs at {entry.speed:.0%} of its reference speed"]
         if entry.exposed > 0:
@@ -71,10 +75,7 @@ def _line(entry: Entry) -> str | None:
         return f"interrupted: {entry.cause}"
     if isinstance(entry, Rejected):
         return f"turned away, {entry.reason.token.label}: {entry.reason.sentence}"
-    for kind, text in ((ev.Finished, "finished"), (ev.Failed, "gave up after its retries"), (ev.Cancelled, "cancelled")):
-        if isinstance(entry, kind):
-            return text
-    return None
+    return _ENDS.get(type(entry))
 
 
 def _at(time: float) -> str:

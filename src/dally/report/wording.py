@@ -97,5 +97,5 @@ def run_notes(summaries: Sequence[Summary]) -> list[str]:
     if stopped:
         notes.append(f"Stopped before the end: {listed(stopped)}; these figures cover only what had finished.")
     if len({each.finished for each in summaries}) > 1:
-        notes.append("The policies did not finish the same number of jobs, so their averages are over different jobs.")
+        notes.append("The policies did not finish the same number of jobs: their averages are over different jobs.")
     return notes

@@ -66,9 +66,9 @@ class FromModelSize:
 
 def make_cost(text: str) -> PreemptionCost:
     """`0`, `30s`: the same for all; `model` or `model[storage=5GB/s]`: from the model's size."""
-    name, _, inside = text.strip().partition("[")
+    name, bracket, inside = text.strip().partition("[")
     if name == "model":
-        if not inside:
+        if not bracket:
             return FromModelSize()
         key, _, value = inside.removesuffix("]").partition("=")
         if key.strip() != "storage" or not inside.endswith("]"):

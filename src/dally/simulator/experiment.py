@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from dally.core.estimates import Estimates
+from dally.core.job import DurationMeans
+from dally.core.journal import Sink
 from dally.core.topology import Topology
+from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.costs import make_cost
@@ -13,7 +17,7 @@ from dally.simulator.faults import Faults, Outages
 from dally.simulator.journal_file import JournalFile
 from dally.simulator.knowledge import Noisy
 from dally.simulator.run import Progress, Run, simulate
-from dally.simulator.workload import prepare
+from dally.simulator.workload import TracedCluster, Workload, prepare
 from dally.traces.trace import Trace
 
 
@@ -40,27 +44,34 @@ class Experiment:
     seed: int = 0
     noise: float = 0.0  # σ of the log-normal factor by which declared durations are off
     faults: FaultRules = FaultRules()
+    means: DurationMeans | None = None  # what durations stand for, where the trace's own word is overridden
+    traced_on: Topology | None = None  # the cluster the durations were measured on, if it is another
 
-    def check(self) -> None:
+    def workload(self, network: NetworkModel) -> Workload:
+        traced = TracedCluster(self.traced_on, make_network(self.network, self.traced_on)) if self.traced_on else None
+        return prepare(self.trace, self.topology, network, means=self.means, traced=traced)
+
+    def check(self) -> Workload:
         """Fail early, in the parent, where an error can be said in one line."""
-        network = make_network(self.network, self.topology)
         make_cost(self.preemption_cost)
-        prepare(self.trace, self.topology, network)
+        return self.workload(make_network(self.network, self.topology))
 
     def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
         """One policy, from the first arrival to the last end. `journal`: the file to write."""
         network = make_network(self.network, self.topology)
-        workload = prepare(self.trace, self.topology, network)
+        workload = self.workload(network)
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
         estimates: Estimates | None = Noisy(workload.work, self.noise, self.seed) if self.noise else None
         made = make_policy(policy)
         cost = make_cost(self.preemption_cost)
-        if journal is None:
+        with ExitStack() as files:
+            sinks: tuple[Sink, ...] = ()
+            if journal is not None:
+                about = {"policy": made.name, "trace": self.trace.name, "cluster": self.topology.name,
+                         "network": self.network, "preemption_cost": self.preemption_cost,
+                         "seed": self.seed}  # fmt: skip
+                sinks = (files.enter_context(JournalFile(journal, **about)),)
             return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
-                            progress=progress)  # fmt: skip
-        with JournalFile(journal, policy=made.name, trace=self.trace.name, cluster=self.topology.name,
-                         network=self.network, preemption_cost=self.preemption_cost, seed=self.seed) as file:  # fmt: skip
-            return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
-                            sinks=(file,), progress=progress)  # fmt: skip
+                            sinks=sinks, progress=progress)  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from dally.core.errors import UserError
@@ -39,7 +38,7 @@ class JournalFile:
     def __enter__(self) -> JournalFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._flush()
         self._file.close()
         self._raw.close()
@@ -47,9 +46,9 @@ class JournalFile:
 
 def read_journal(path: str | Path) -> Iterator[tuple[float, Entry]]:
     """Entries of a journal file, compressed or not."""
+    opening: Any = gzip.open if str(path).endswith(".gz") else open
     try:
-        opened: Any = gzip.open(path, "rt") if str(path).endswith(".gz") else Path(path).open()
-        with opened as lines:
+        with opening(path, "rt") as lines:
             yield from read(lines, str(path))
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise UserError(f"{path}: the journal cannot be read: {error}") from error

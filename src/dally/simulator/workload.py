@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from dally.core.errors import UserError
-from dally.core.free import FreeGpus
-from dally.core.job import DurationMeans, Job
+from dally.core.job import DurationMeans, Job, Truth
 from dally.core.placement import Placement
-from dally.core.plan import Demand
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel, Step
-from dally.policies.placing import place_consolidated as closest
-from dally.policies.placing import pools_for
+from dally.simulator.best import BestPlacement
 from dally.traces.trace import Trace
 
 
@@ -24,57 +22,75 @@ class Workload:
     work: dict[str, float]
     reference: dict[str, float]  # step time at speed 1
     best_run_time: dict[str, float]  # seconds at the best placement this cluster could ever give the job
+    notes: list[str] = field(default_factory=list)  # what had to be assumed
 
 
-class BestPlacement:
-    """The step a job takes at the best placement an empty cluster offers, over all GPU types it may use."""
+@dataclass(frozen=True, slots=True)
+class TracedCluster:
+    """Where the trace was recorded, if that is not the cluster it is replayed on."""
 
-    def __init__(self, topology: Topology, network: NetworkModel) -> None:
-        self.network = network
-        self._free = FreeGpus(topology)
-        self._placements: dict[Demand, list[Placement]] = {}
-        self._steps: dict[tuple[str | None, Demand], Step | None] = {}
-
-    def step(self, job: Job) -> Step | None:
-        """None where the cluster is too small for the job."""
-        demand = Demand(job.gpus, job.gpu_type)
-        key = (job.model, demand)
-        if key not in self._steps:
-            steps = [self.network.step_time(job, placement, 0.0) for placement in self._candidates(demand)]
-            self._steps[key] = min(steps, key=lambda step: step.seconds, default=None)
-        return self._steps[key]
-
-    def _candidates(self, demand: Demand) -> list[Placement]:
-        found = self._placements.get(demand)
-        if found is None:
-            found = []
-            for pool in pools_for(self._free, demand):
-                placement = closest(self._free, Demand(demand.gpus, pool.gpu_type))
-                if placement is not None:
-                    found.append(placement)
-            self._placements[demand] = found
-        return found
+    topology: Topology
+    network: NetworkModel
 
 
-def prepare(trace: Trace, topology: Topology, network: NetworkModel) -> Workload:
-    """Fix the work of every job before the simulation starts."""
-    best = BestPlacement(topology, network)
-    work: dict[str, float] = {}
-    reference: dict[str, float] = {}
-    best_run_time: dict[str, float] = {}
+def prepare(trace: Trace, topology: Topology, network: NetworkModel, *, means: DurationMeans | None = None,
+            traced: TracedCluster | None = None) -> Workload:  # fmt: skip
+    """Fix the work of every job before the simulation starts.
+
+    `means` overrides what each job's duration stands for; `traced` is the cluster the durations were measured on.
+    """
+    here = BestPlacement(topology, network)
+    there = BestPlacement(traced.topology, traced.network) if traced else here
+    made = Workload(trace, {}, {}, {})
+    counted: Counter[str] = Counter()
     for job, truth in zip(trace.jobs, trace.truths, strict=True):
-        step = best.step(job)
-        if step is None:
+        best = here.step(job)
+        if best is None:
             continue  # the scheduler will turn it away and say why
         if truth.duration is None:
             raise UserError(f"trace {trace.name}, job {job.id}: it counts steps and gives no duration, "
                             "so it needs throughputs to be simulated")  # fmt: skip
-        if truth.means is DurationMeans.ONE_GPU:
-            # perfect scaling with no communication: the paper's ideal_jct, at speed 1 while computing alone
-            work[job.id] = truth.duration / job.gpus
-            reference[job.id] = step.compute
-        else:
-            work[job.id] = truth.duration
-            reference[job.id] = step.seconds
-        best_run_time[job.id] = work[job.id] * step.seconds / reference[job.id]
-    return Workload(trace, work, reference, best_run_time)
+        work, reference = _reference(job, truth, means or truth.means, there, best, counted)
+        made.work[job.id], made.reference[job.id] = work, reference
+        made.best_run_time[job.id] = work * best.seconds / reference
+    made.notes.extend(f"{count:,} jobs: {what}" for what, count in counted.most_common())
+    return made
+
+
+def _reference(job: Job, truth: Truth, means: DurationMeans, there: BestPlacement, best_here: Step,
+               counted: Counter[str]) -> tuple[float, float]:  # fmt: skip
+    """(work, step time at which a second of running does one unit of it)."""
+    assert truth.duration is not None
+    best = there.step(job) or best_here
+    if means is DurationMeans.ONE_GPU:
+        # perfect scaling with no communication: the paper's ideal_jct, at speed 1 while computing alone
+        return truth.duration / job.gpus, best.compute
+    if means is DurationMeans.AS_PLACED and truth.ran_on:
+        placement = as_traced(job, truth, there.topology)
+        if placement is not None:
+            return truth.duration, there.network.step_time(job, placement, 0.0).seconds
+        counted["where it ran does not fit this cluster, so its duration is taken at its best placement"] += 1
+    return truth.duration, best.seconds
+
+
+def as_traced(job: Job, truth: Truth, topology: Topology) -> Placement | None:
+    """The traced placement on this cluster: on the machines the trace names where they are known here, else on
+    neighbouring machines with the same numbers of GPUs (the trace does not say how far apart they were)."""
+    counts = [count for _, count in truth.ran_on]
+    if sum(counts) != job.gpus or min(counts) < 1:
+        return None
+    known = [topology.machine_by_name.get(name) for name, _ in truth.ran_on]
+    if all(index is not None for index in known) and len(set(known)) == len(known):
+        chosen = [(topology.machines[index], count) for index, count in zip(known, counts, strict=True)
+                  if index is not None]  # fmt: skip
+    else:
+        fitting = iter(topology.machines)
+        chosen = []
+        for count in sorted(counts, reverse=True):
+            machine = next((m for m in fitting if m.gpus >= count and job.gpu_type in (None, m.gpu_type)), None)
+            if machine is None:
+                return None
+            chosen.append((machine, count))
+    if any(count > machine.gpus for machine, count in chosen):
+        return None
+    return Placement.of((machine.index, (1 << count) - 1) for machine, count in chosen)

@@ -7,6 +7,8 @@ const Charts = (() => {
   const COLOURS = 8;
   const hidden = new Set();
   const plots = [];
+  const PAPER = 680; // CSS pixels between the margins of a printed page, less a card's padding
+  let printing = false;
 
   function make(tag, attributes, parent, text) {
     const node = document.createElementNS(NS, tag);
@@ -166,7 +168,8 @@ const Charts = (() => {
     };
     plot.redraw = redraw;
     redraw();
-    new ResizeObserver(() => { if (Math.abs(node.clientWidth - plot.width) > 1 && node.clientWidth) redraw(); }).observe(node);
+    plot.forPaper = () => draw(node.closest(".grid2") ? PAPER / 2 : PAPER);
+    new ResizeObserver(() => { if (!printing && Math.abs(node.clientWidth - plot.width) > 1 && node.clientWidth) redraw(); }).observe(node);
     node.dataset.drawn = "yes";
     return plot;
   }
@@ -320,19 +323,22 @@ const Charts = (() => {
   // ---- horizontal bars ----------------------------------------------------------------------------------------
   function rowsFrame(node, count, width, extra) {
     const wide = width >= 520;
-    const left = wide ? Math.min(190, width * 0.3) : 0;
+    const left = wide ? Math.min(230, width * 0.34) : 0;
     const pitch = wide ? 34 : 46;
     const height = count * pitch + extra;
-    return { wide, left, pitch, svg: frame(node, width, height), height };
+    return { wide, left, pitch, svg: frame(node, width, height), height, room: width - 20 };
   }
   function rowLabel(svg, f, index, top, name, slot) {
     const base = top + index * f.pitch;
     const g = make("g", { class: "rowname" }, svg);
     if (slot !== null) marker(slot, 6, f.wide ? base + f.pitch / 2 : base + 8, 4.4, g);
     const label = make("text", { x: slot === null ? 0 : 17, y: f.wide ? base + f.pitch / 2 + 4 : base + 12 }, g, name);
-    if (f.wide && label.getComputedTextLength() > f.left - 26) {
-      let short = name;
-      while (short.length > 3 && label.getComputedTextLength() > f.left - 26) { short = short.slice(0, -1); label.textContent = short + "…"; }
+    const room = f.wide ? f.left - 26 : f.room;
+    if (label.getComputedTextLength() > room) {
+      // Names of one policy with other options differ at the end, so the middle goes.
+      for (let keep = name.length - 1; keep > 5 && label.getComputedTextLength() > room; keep--) {
+        label.textContent = name.slice(0, Math.floor(keep * 0.45)) + "…" + name.slice(name.length - Math.ceil(keep * 0.55));
+      }
       make("title", {}, label, name);
     }
     return f.wide ? { y: base + 6, h: f.pitch - 13 } : { y: base + 18, h: 20 };
@@ -345,6 +351,7 @@ const Charts = (() => {
       const most = Math.max(...rows.map((r) => r.value || 0), spec.ref ? spec.ref.value : 0) || 1;
       const x = scale("linear", 0, most, f.left, f.wide ? width - 150 : width - 2);
       rows.forEach((r, i) => {
+        f.room = width - 40 - 6.6 * (r.text + (r.note || "")).length; // the figure stands on the same line
         const box = rowLabel(f.svg, f, i, top, r.name, r.slot);
         const end = x(r.value || 0);
         make("rect", { x: f.left, y: box.y, width: Math.max(end - f.left, r.value ? 1.5 : 0), height: box.h, rx: 2.5, style: `fill:${colour(r.slot)}`, class: "bar", "data-series": r.name }, f.svg);
@@ -444,5 +451,10 @@ const Charts = (() => {
     for (const plot of plots) plot.redraw();
     return !hidden.has(slot);
   }
-  return { lines, bars, stacked, points, swatch, toggle, formats, ticks, showTip, hideTip, keys, inkOn };
+  // A page is laid out for paper without telling the plots, so they are drawn for its width beforehand.
+  function paper(on) {
+    printing = on;
+    for (const plot of plots) if (on) plot.forPaper(); else plot.redraw();
+  }
+  return { PAPER, paper, lines, bars, stacked, points, swatch, toggle, formats, ticks, showTip, hideTip, keys, inkOn };
 })();

@@ -92,11 +92,11 @@ const Gantt = (() => {
     }
 
     let layout = null;
-    function draw() {
+    function draw(paper) {
       const run = data.runs[state.run];
       const rows = state.detail && data.mode === "heat" ? run.detail.rows : run.rows;
       const count = rows.names.length;
-      const width = Math.max(240, node.clientWidth);
+      const width = paper || Math.max(240, node.clientWidth);
       const narrow = width < 520;
       const style = getComputedStyle(node);
       const ink = style.getPropertyValue("--ink"), soft = style.getPropertyValue("--soft"), rule = style.getPropertyValue("--rule");
@@ -130,7 +130,9 @@ const Gantt = (() => {
           if (tops[n] + rowHeight - tops[i] >= 10) {
             context.fillStyle = ink;
             context.textAlign = "left";
-            context.fillText(rows.groups[i], 0, (tops[i] + tops[n] + rowHeight) / 2, narrow ? 52 : 62);
+            const room = narrow ? 52 : 64, whole = rows.groups[i];
+            const name = context.measureText(whole).width > room ? whole.slice(whole.lastIndexOf("/") + 1) : whole;
+            context.fillText(name, 0, (tops[i] + tops[n] + rowHeight) / 2, room);
           }
           context.fillStyle = soft;
         }
@@ -188,7 +190,7 @@ const Gantt = (() => {
     canvas.addEventListener("pointerdown", (e) => { if (e.pointerType !== "touch") { const p = locate(e).px; state.drag = [p, p]; canvas.setPointerCapture(e.pointerId); } });
     canvas.addEventListener("pointermove", (e) => {
       const { px, py, t, row } = locate(e);
-      if (state.drag) { state.drag[1] = px; requestAnimationFrame(draw); }
+      if (state.drag) { state.drag[1] = px; requestAnimationFrame(() => draw()); }
       if (row < 0 || t < layout.a || t > layout.b) return Charts.hideTip();
       const run = data.runs[state.run], F = Charts.formats;
       if (!state.detail) {

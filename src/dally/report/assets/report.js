@@ -16,8 +16,8 @@
   button.addEventListener("click", () => { root.dataset.theme = current() === "dark" ? "light" : "dark"; label(); gantt?.draw(); });
   dark.addEventListener("change", () => { label(); gantt?.draw(); });
   let chosen;
-  addEventListener("beforeprint", () => { chosen = root.dataset.theme; root.dataset.theme = "light"; gantt?.draw(); });
-  addEventListener("afterprint", () => { if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme; gantt?.draw(); });
+  addEventListener("beforeprint", () => { chosen = root.dataset.theme; root.dataset.theme = "light"; Charts.paper(true); gantt?.draw(Charts.PAPER); });
+  addEventListener("afterprint", () => { if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme; Charts.paper(false); gantt?.draw(); });
   label();
 
   for (const legend of document.querySelectorAll(".legend")) {

@@ -1,0 +1,108 @@
+"""The network model for scheduling: NCCL's choice of collective, overlap with backward, contention between jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dally.core.errors import UserError
+from dally.core.job import Job
+from dally.core.placement import Placement
+from dally.core.topology import Topology
+from dally.network.contention import Links
+from dally.network.model import Step
+from dally.network.nccl import candidates
+from dally.network.shape import Shape, Shapes, kinds_in
+from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile
+
+if TYPE_CHECKING:
+    from dally.catalog import Gpu, Model
+
+# What stands in for a job without a model (traces get theirs from network.mix before) and for a GPU nobody knows.
+DEFAULT_MODEL = "resnet50"
+DEFAULT_GPU = "A100-40GB"
+_MOST_REMEMBERED = 200_000  # placements; shapes are far fewer and all kept
+
+
+class Analytic:
+    """Implements the seam of `network.model`; `contention=False` gives every job its links to itself."""
+
+    def __init__(
+        self, topology: Topology, options: StepOptions = DEFAULT_OPTIONS, *, contention: bool = True
+    ) -> None:
+        candidates("all-reduce", options.algorithm)  # refuse a wrong name before anything runs
+        self.topology, self.options, self.contention = topology, options, contention
+        self.shapes = Shapes(topology)
+        self.links = Links(topology)
+        self._placed: dict[tuple[str | None, Placement], StepProfile] = {}
+        self._shaped: dict[tuple[str | None, Shape], StepProfile] = {}
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What was assumed about jobs and GPUs so far, each once."""
+        return list(self._notes)
+
+    def step_time(self, job: Job, placement: Placement, now: float) -> Step:
+        try:
+            return self._placed[job.model, placement].step
+        except KeyError:
+            return self._placed_profile(job.model, placement).step
+
+    def moved(self, left: Sequence[str], entered: Sequence[tuple[Job, Placement]], now: float) -> Mapping[str, Step]:
+        if not self.contention:
+            return {job.id: self.step_time(job, placement, now) for job, placement in entered}
+        return self.links.change(
+            left, [(job.id, placement, self.profile(job.model, placement)) for job, placement in entered]
+        )
+
+    def profile(self, model: str | None, placement: Placement) -> StepProfile:
+        """The step of a model on these GPUs, for any slowness of the links."""
+        try:
+            return self._placed[model, placement]
+        except KeyError:
+            return self._placed_profile(model, placement)
+
+    def _placed_profile(self, model: str | None, placement: Placement) -> StepProfile:
+        found = self.shaped(model, self.shapes.of(placement))
+        if len(self._placed) >= _MOST_REMEMBERED:
+            self._placed.clear()
+        self._placed[model, placement] = found
+        return found
+
+    def shaped(self, name: str | None, shape: Shape) -> StepProfile:
+        """The same by shape: machine identity does not matter."""
+        key = (name, shape)
+        found = self._shaped.get(key)
+        if found is None:
+            model, batch = self.model_of(name)
+            wires = self.shapes.wires
+            kinds = sorted(kinds_in(shape, wires.machine_level))
+            gpus = dict.fromkeys(self.gpu_of(wires.kinds[kind].gpu_type) for kind in kinds)
+            # A gang is one GPU type; should one ever be mixed, all wait for the slowest.
+            profiles = [profile(model, gpu, shape, wires, self.options, batch) for gpu in gpus]
+            found = self._shaped[key] = max(profiles, key=lambda p: p.alone)
+            for note in found.notes:
+                self._notes[f"{model.name}: {note}"] = None
+        return found
+
+    def model_of(self, name: str | None) -> tuple[Model, int | None]:
+        """A model of the catalog and the batch in its name, if it has one."""
+        from dally.catalog import batch_in_name, find_model
+
+        if name is None:
+            self._notes[f"jobs without a model are timed as {DEFAULT_MODEL}"] = None
+            return find_model(DEFAULT_MODEL), None
+        try:
+            return find_model(name), batch_in_name(name)
+        except UserError:
+            self._notes[f"model {name!r} is not in the catalog; timed as {DEFAULT_MODEL}"] = None
+            return find_model(DEFAULT_MODEL), None
+
+    def gpu_of(self, name: str) -> Gpu:
+        from dally.catalog import find_gpu, gpus
+
+        if gpus().resolve(name) is None:
+            self._notes[f"GPU type {name!r} is not in the catalog; timed as {DEFAULT_GPU}"] = None
+            return find_gpu(DEFAULT_GPU)
+        return find_gpu(name)

@@ -1,0 +1,1 @@
+Tiresias=None

@@ -1,0 +1,40 @@
+"""Prices of preemption by text."""
+
+from __future__ import annotations
+
+import pytest
+
+from dally.catalog import find_model
+from dally.core.errors import UserError
+from dally.core.job import Job
+from dally.simulator.costs import STORAGE_BANDWIDTH, UNKNOWN_MODEL_BYTES, make_cost
+
+NAMELESS = Job("a", 0.0, 1)
+
+
+@pytest.mark.parametrize(("text", "price"), [("0", 0), ("30s", 30), ("1m", 60), ("2.5", 2.5)])
+def test_a_time_is_paid_when_the_job_comes_back(text: str, price: float) -> None:
+    cost = make_cost(text)
+    assert (cost.save(NAMELESS), cost.restore(NAMELESS)) == (0, price)
+
+
+def test_by_model_it_is_paid_once_to_save_and_once_to_load() -> None:
+    bert = Job("b", 0.0, 1, model="bert")
+    cost = make_cost("model")
+    seconds = find_model("bert").checkpoint_bytes / STORAGE_BANDWIDTH
+    assert (cost.save(bert), cost.restore(bert)) == (seconds, seconds)
+    faster = make_cost("model[storage=8 GB/s]")
+    assert faster.save(bert) == pytest.approx(seconds / 4)
+
+
+@pytest.mark.parametrize("model", [None, "a model nobody knows"])
+def test_an_unknown_model_is_taken_to_be_of_the_assumed_size(model: str | None) -> None:
+    assert make_cost("model").save(Job("c", 0.0, 1, model=model)) == UNKNOWN_MODEL_BYTES / STORAGE_BANDWIDTH
+
+
+@pytest.mark.parametrize("text", ["", "free", "-5s", "model[", "model[]", "model[disk=5GB/s]", "model[storage=5]",
+                                  "model[storage=0 GB/s]", "model[storage=-1 GB/s]", "30s[x=1]", "nan"])  # fmt: skip
+def test_what_is_no_price_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_cost(text)
+    assert "\n" not in str(caught.value)
