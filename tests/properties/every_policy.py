@@ -6,6 +6,7 @@ import dataclasses
 import typing
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 
 from builders import Flat, Played, Spec, cluster, job, mixed_cluster, play
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from dally.policies.options import all_policies
 from dally.simulator.faults import Faults
 
 
+@cache
 def variants(name: str) -> list[str]:
     """The policy as it is, every choice of every option that lists its choices, and times a hundredth as long."""
     maker = dict(all_policies())[name]

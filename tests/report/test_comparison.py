@@ -18,6 +18,7 @@ from dally.report.compared import DemandClasses, ReportRun, compare
 from dally.report.findings import findings, verdict
 from dally.report.gantt import HEAT_BINS, MOST_BARS, detail_machines, gantt, heat, picture_rows
 from dally.report.gantt import _bit_runs as bit_runs
+from dally.report.markup import why_cards
 from dally.report.metrics import summarise
 from dally.report.series import bin_means, cdf, gains, level_shares, time_edges
 from dally.report.wording import time_text
@@ -58,6 +59,8 @@ def test_equal_runs_are_a_tie_and_one_run_wins_nothing(hand_run: Run, two_machin
     summary = summarise(hand_run, two_machines)
     runs = [ReportRun(name, summary, hand_run.ledger, two_machines) for name in ("x", "y")]
     assert verdict(compare(runs, None)).startswith("It is a tie: all 2 policies")
+    assert "Every job finishes as under x, within 5 %." in dict(findings(compare(runs, None)))["y"]
+    assert why_cards(compare(runs, None), findings(compare(runs, None))).count("#1 ·") == 2
     assert verdict(compare(runs[:1], None)).startswith("x finishes 2 jobs with an average JCT of 15.5 s")
 
 

@@ -38,8 +38,6 @@ def execute(experiment: Experiment, policies: list[str], *, out: Path | None, as
         raise UserError("interrupted before any policy had run")
     summaries = [summarise(run, experiment.topology) for run in runs]
     notes = notes_of(experiment)
-    notes += [f"{run.policy}: stopped on the way; its figures are of what had happened by then"
-              for run in runs if not run.complete]  # fmt: skip
     if out is not None:
         _write(experiment, runs, summaries, out, many, notes)
     if as_json:

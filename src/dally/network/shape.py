@@ -76,6 +76,10 @@ class Shapes:
             tuple(hop_latency(level) for level in topology.levels),
         )
 
+    def of_machine(self, machine: int) -> int:
+        """The kind of one machine."""
+        return self._kind[machine]
+
     def of(self, placement: Placement) -> Shape:
         topology = self.topology
         own = topology.machine_level

@@ -76,8 +76,12 @@ def _alone(run: ReportRun, is_baseline: bool) -> list[str]:
         return ["It finished no job."]
     said = ["The baseline of every comparison here."] if is_baseline else []
     waiting = summary.avg_queueing / summary.avg_jct if summary.avg_jct else 0.0
-    said.append(f"A job waits {time_text(summary.avg_queueing)} on average, {share_text(waiting)} of its JCT; "
-                f"{share_text(_immediate(run))} of the jobs never wait.")  # fmt: skip
+    immediate = _immediate(run)
+    if immediate == 1:
+        said.append("No job waits.")
+    else:
+        said.append(f"A job waits {time_text(summary.avg_queueing)} on average, {share_text(waiting)} of its JCT; "
+                    f"{share_text(immediate)} of the jobs never wait.")  # fmt: skip
     said += _placement(run, None)
     said += _preemption(run)
     return said
@@ -106,6 +110,8 @@ def _typical_job(paired: Paired, base: str) -> str:
     ratio = paired.ratio
     sooner, later = float(np.mean(ratio < 1 / 1.05)), float(np.mean(ratio > 1.05))
     middle = float(np.median(ratio))
+    if not sooner and not later:
+        return f"Every job finishes as under {base}, within 5 %."
     split = f"{share_text(sooner)} of the jobs gain and {share_text(later)} lose more than 5 %"
     if middle < 1 / 1.05:
         return f"Half of the jobs finish at least {times_text(1 / middle)} sooner than under {base}; {split}."

@@ -95,7 +95,8 @@ def _lead(comparison: Comparison) -> str:
     mine, base = best.summary, comparison.baseline.summary
     if mine.avg_jct is None or mine.makespan is None:
         return ""
-    said = f"Its makespan is {time_text(mine.makespan)}, {times_text(mine.makespan_over_bound)} the bound"
+    multiple = times_text(mine.makespan_over_bound)
+    said = f"The makespan of {best.name} is {time_text(mine.makespan)}, {multiple} the bound"
     shortest = min((run for run in comparison.runs if run.summary.makespan is not None),
                    key=lambda run: run.summary.makespan or 0.0)  # fmt: skip
     if shortest is not best and time_text(shortest.summary.makespan) != time_text(mine.makespan):

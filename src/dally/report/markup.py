@@ -85,7 +85,8 @@ def _bound_cells(avg: str, makespan: str) -> list[str]:
 
 def why_cards(comparison: Comparison, told: Sequence[tuple[str, list[str]]]) -> str:
     slots = {run.name: slot for slot, run in enumerate(comparison.runs)}
-    place = {run.name: rank for rank, run in enumerate(comparison.ranked, start=1)}
+    texts = [time_text(run.summary.avg_jct) for run in comparison.ranked]  # who reads the same shares the place
+    place = {run.name: texts.index(text) + 1 for run, text in zip(comparison.ranked, texts, strict=True)}
     cards = []
     for name, sentences in told:
         summary = comparison.runs[slots[name]].summary

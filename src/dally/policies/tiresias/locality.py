@@ -1,0 +1,294 @@
+"""Plans in which some jobs must be consolidated or wait: the order decides who, the profile decides where.
+
+The cluster is handed out from the top of the order, as in `greedy`, but with concrete GPUs. A job that need not be
+consolidated takes what there is, as tightly as it goes. One that must be takes the fewest machines that could ever
+hold it, free or held by jobs behind it; if there are none it waits and others pass. GPUs are taken from the fewest
+jobs, the hindmost first. Waiting jobs are kept in lanes of equal demand and equal need, so that one look at a
+lane's head answers for all behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dally.core.active import ActiveJob
+from dally.core.events import Event, MachineDown, MachineUp
+from dally.core.free import FreeGpus, Pool
+from dally.core.placement import Placement
+from dally.core.plan import Demand, Plan, Preempt, Start, Wait
+from dally.core.policy import View
+from dally.core.ranking import Bucket, Key, Rank
+from dally.core.reasons import Reason, Token
+from dally.core.topology import Topology
+from dally.policies.greedy import waits_for_gpus
+from dally.policies.placing import place_best_fit, place_within, pools_for
+from dally.policies.tiresias.profile import Packing
+
+Lane = tuple[Demand, bool]  # demand, must be consolidated
+
+
+class Lanes:
+    """Waiting jobs by demand and need, in the policy's order."""
+
+    def __init__(self, packing: Packing) -> None:
+        self.packing = packing
+        self.buckets: dict[Lane, Bucket] = {}
+        self._where: dict[str, tuple[Lane, tuple[object, ...]]] = {}
+        self._least: Fewest | None = None
+        self.unexplained: dict[str, ActiveJob] = {}  # began to wait, and nobody has said why yet
+
+    def least(self, view: View) -> Fewest:
+        if self._least is None:
+            self._least = Fewest(view.topology)
+        self._least.follow(view.news)
+        return self._least
+
+    def put(self, job: ActiveJob, rank: Rank) -> None:
+        if job.id not in self._where:
+            self.unexplained[job.id] = job
+        self.drop(job.id)
+        lane = (job.demand, job.gpus > 1 and self.packing.verdict(job.job).picky)
+        bucket = self.buckets.get(lane)
+        if bucket is None:
+            bucket = self.buckets[lane] = Bucket(job.demand, rank)
+        entry = (rank.base, rank.then, rank.tie, job.number, job)
+        bucket.entries.add(entry)
+        self._where[job.id] = (lane, entry)
+
+    def drop(self, job_id: str) -> None:
+        found = self._where.pop(job_id, None)
+        if found is not None:
+            lane, entry = found
+            self.buckets[lane].entries.remove(entry)
+            if not self.buckets[lane].entries:
+                del self.buckets[lane]
+
+    def explain(self, job: ActiveJob, most: int, machine: int) -> Wait:
+        """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
+        picky, because = self.packing.verdict(job.job)
+        need = job.gpus
+        if need == 1 or not picky:
+            said = "" if need == 1 else f"; {because}, so it takes any GPUs"
+            return Wait(job.id, Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}"))
+        where = "one machine" if need <= machine else f"{-(-need // machine)} machines"
+        token = Token.WAITING_FOR_LOCALITY if most >= need else Token.WAITING_FOR_GPUS
+        return Wait(job.id, Reason(token, f"{because}: it waits for {need} free GPUs on {where}"))
+
+
+class _Running:
+    """Preemptible jobs, hindmost first, with the machines they sit on; made when the first job needs to take."""
+
+    def __init__(self, view: View, now: float, least: Fewest) -> None:
+        self.least = least
+        keyed: list[tuple[Key, ActiveJob]] = []
+        for bucket in view.preemptible.buckets.values():
+            for position in range(len(bucket)):
+                job = bucket.job(position)
+                # GPUs a job has not begun to use yet are left to it: see `greedy`
+                if now > job.progress_from or job.progress_from == job.last_change:
+                    keyed.append((bucket.key(position, now), job))
+        keyed.sort(key=lambda pair: pair[0], reverse=True)
+        self._jobs = keyed
+        self.evicted: dict[str, ActiveJob] = {}
+
+    def behind(self, key: Key) -> Iterator[ActiveJob]:
+        for found, job in self._jobs:
+            if found <= key:
+                return
+            if job.id not in self.evicted:
+                yield job
+
+
+def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None = None) -> Plan:
+    """Order of rank, skipping what does not fit or has no place near enough; GPUs further back are for the taking."""
+    least = lanes.least(view)
+    if not lanes.buckets:
+        return []
+    running = _Running(view, now, least)
+    heads = dict.fromkeys(lanes.buckets, 0)
+    starts: Plan = []
+    explained: list[ActiveJob] = []
+    with view.free.trial() as free:
+        while heads:
+            lane = min(heads, key=lambda lane: lanes.buckets[lane].key(heads[lane], now))
+            bucket = lanes.buckets[lane]
+            job = bucket.job(heads[lane])
+            place = _compact if lane[1] else _whatever
+            placement = place(free, lane[0], running, bucket.key(heads[lane], now))
+            if placement is None:
+                del heads[lane]  # what can be had only gets less: nobody else of this lane is served either
+                explained.append(job)
+                continue
+            free.take(placement)
+            starts.append(Start(job.id, placement, lease))
+            heads[lane] += 1
+            if heads[lane] == len(bucket):
+                del heads[lane]
+        most = max(pool.total for pool in free.pools.values())
+    started = {action.job for action in starts if isinstance(action, Start)}
+    for job_id in started:
+        lanes.drop(job_id)
+        lanes.unexplained.pop(job_id, None)
+    explained += lanes.unexplained.values()
+    lanes.unexplained = {}
+    plan: Plan = [Preempt(job_id) for job_id in running.evicted]
+    plan += starts
+    plan += [waits_for_gpus(demand) for demand in view.waiting.buckets]
+    plan += [waits_for_gpus(job.demand) for job in running.evicted.values()]
+    plan += [lanes.explain(job, most, least.largest) for job in explained if job.id not in started]
+    return plan
+
+
+def _whatever(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Placement | None:
+    """Any GPUs of one type, best fit: it costs nothing and leaves whole machines to those who need them."""
+    found = place_best_fit(free, demand)
+    if found is not None:
+        return found
+    best: tuple[int, list[ActiveJob], str] | None = None
+    for kind, pool in free.pools.items():
+        if demand.gpu_type in (None, kind):
+            need = demand.gpus - pool.total
+            victims = _enough(need, ((job, job.gpus) for job in running.behind(key) if _kind(free, job) == kind))
+            if victims is not None and (best is None or len(victims) < best[0]):
+                best = (len(victims), victims, kind)
+    if best is None:
+        return None
+    _evict(free, running, best[1])
+    return place_best_fit(free, Demand(demand.gpus, best[2]))
+
+
+def _compact(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Placement | None:
+    """The fewest machines that could ever hold the gang: first free ones, then the machines where the most is free
+    and the rest is held by jobs further back; then the victims inside them."""
+    found = place_compact(free, demand, running.least)
+    if found is not None:
+        return found
+    for kind in free.pools:
+        if demand.gpu_type not in (None, kind):
+            continue
+        fewest = running.least.machines(kind, demand.gpus)
+        if fewest is None:
+            continue
+        held: dict[int, int] = {}  # machine → GPUs of jobs behind
+        for job in running.behind(key):
+            assert job.placement is not None
+            for machine, mask in job.placement.slices:
+                held[machine] = held.get(machine, 0) + mask.bit_count()
+        chosen = _machines(free, kind, held, demand.gpus, fewest)
+        if chosen is None:
+            continue
+        need = demand.gpus - sum(free.masks[m].bit_count() for m in chosen)
+        victims = _enough(need, ((job, _inside(job, chosen)) for job in running.behind(key)))
+        if victims is not None:
+            _evict(free, running, victims)
+            return place_compact(free, Demand(demand.gpus, kind), running.least)
+    return None
+
+
+def _machines(free: FreeGpus, kind: str, held: dict[int, int], gpus: int, fewest: int) -> set[int] | None:
+    """The machines to clear: few victims first where one machine is enough, else those with most to give."""
+    offers = []
+    for machine in free.topology.machines:
+        if machine.gpu_type == kind:
+            idle = free.masks[machine.index].bit_count()
+            offers.append((idle + held.get(machine.index, 0), idle, -machine.index))
+    if fewest == 1:
+        enough = [(idle, index) for total, idle, index in offers if total >= gpus]
+        return {-max(enough)[1]} if enough else None
+    offers.sort(reverse=True)
+    if sum(total for total, _, _ in offers[:fewest]) < gpus:
+        return None
+    return {-index for _, _, index in offers[:fewest]}
+
+
+def _enough(need: int, offers: Iterator[tuple[ActiveJob, int]]) -> list[ActiveJob] | None:
+    """The hindmost jobs that hold so many GPUs together, less those that turn out not to be needed."""
+    taken: list[tuple[ActiveJob, int]] = []
+    for job, gpus in offers:
+        if need <= 0:
+            break
+        if gpus:
+            taken.append((job, gpus))
+            need -= gpus
+    if need > 0:
+        return None
+    victims = []
+    for job, gpus in reversed(taken):  # the foremost is spared first
+        if need + gpus <= 0:
+            need += gpus
+        else:
+            victims.append(job)
+    return victims
+
+
+def _evict(free: FreeGpus, running: _Running, victims: list[ActiveJob]) -> None:
+    for job in victims:
+        assert job.placement is not None
+        free.give(job.placement)
+        running.evicted[job.id] = job
+
+
+def _kind(free: FreeGpus, job: ActiveJob) -> str:
+    assert job.placement is not None
+    return free.topology.machines[job.placement.slices[0][0]].gpu_type
+
+
+def _inside(job: ActiveJob, machines: set[int]) -> int:
+    assert job.placement is not None
+    return sum(mask.bit_count() for machine, mask in job.placement.slices if machine in machines)
+
+
+def place_compact(free: FreeGpus, demand: Demand, least: Fewest) -> Placement | None:
+    """On the fewest machines that could ever hold the gang, in the innermost domain that has them; else None."""
+    for pool in pools_for(free, demand):
+        fewest = least.machines(pool.gpu_type, demand.gpus)
+        if fewest is not None and (found := _on_fewest(free, pool, demand.gpus, fewest)) is not None:
+            return found
+    return None
+
+
+def _on_fewest(free: FreeGpus, pool: Pool, gpus: int, fewest: int) -> Placement | None:
+    levels = len(free.topology.levels)
+    last = free.topology.machine_level + 1 if fewest == 1 else levels
+    for level in range(min(last, levels)):
+        found = place_within(free, pool, gpus, level, tight=True)
+        if found is not None and len(found.slices) <= fewest:
+            return found
+    return None
+
+
+class Fewest:
+    """How many machines a gang needs at least, of those that are up."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._down: set[int] = set()
+        self._count()
+
+    def _count(self) -> None:
+        sizes: dict[str, list[int]] = {}
+        for machine in self._topology.machines:
+            if machine.index not in self._down:
+                sizes.setdefault(machine.gpu_type, []).append(machine.gpus)
+        self._sizes = {kind: sorted(found, reverse=True) for kind, found in sizes.items()}
+        self.largest = max((found[0] for found in self._sizes.values()), default=1)
+
+    def follow(self, news: Sequence[Event]) -> None:
+        """Machines that fail and return change what is the least."""
+        for event in news:
+            if isinstance(event, MachineDown):
+                self._down.add(event.machine)
+            elif isinstance(event, MachineUp):
+                self._down.discard(event.machine)
+            else:
+                continue
+            self._count()
+
+    def machines(self, gpu_type: str, gpus: int) -> int | None:
+        """None where it does not fit at all."""
+        left = gpus
+        for count, size in enumerate(self._sizes.get(gpu_type, ()), 1):
+            left -= size
+            if left <= 0:
+                return count
+        return None

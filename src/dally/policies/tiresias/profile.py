@@ -1,0 +1,168 @@
+"""Which jobs must be consolidated: the model's skew against PACKLIMIT, a limit learned from past jobs.
+
+Skew is the largest tensor over all gradients. A model above the limit is held to send unevenly enough to suffer on
+several machines (Tiresias, NSDI'19, section 3.3). What past jobs showed is kept per model: how much slower its
+steps were for communication nothing hides, on one machine and on several. A linear classifier in the one feature
+skew, with the sign the paper gives it, is a limit; it is fitted exactly, again after each job that taught something.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dally.core.errors import UserError
+from dally.core.job import Job
+
+# Half way between the models the paper calls skewed (AlexNet .62, VGG .72 to .77) and those it does not
+# (ResNet-18 .20 and below, Inception, GoogLeNet). It holds until observations speak against it.
+PACK_LIMIT = 0.4
+
+
+class Verdict(NamedTuple):
+    """Whether a job must be consolidated, and the evidence for it as a sentence."""
+
+    picky: bool
+    because: str
+
+
+class Evidence(NamedTuple):
+    """What one model's past jobs showed: slowdown by exposed communication, averaged, and from how many runs."""
+
+    inside: float  # on one machine; 1 where it was never seen there
+    across: float  # on several machines
+    runs: int  # on several machines
+
+    @property
+    def slowdown(self) -> float:
+        """What leaving the machine costs."""
+        return self.across / self.inside
+
+
+class Strict:
+    """Every gang is consolidated or waits."""
+
+    def verdict(self, job: Job) -> Verdict:
+        return Verdict(True, "every gang is consolidated here")
+
+    def observe(self, job: Job, machines: int, exposed: float) -> bool:
+        return False
+
+
+class Listed:
+    """What the Dally authors compared with: a list of models that need not be consolidated, all others must be."""
+
+    MODELS = ("resnet50", "resnet18", "bert")
+
+    def verdict(self, job: Job) -> Verdict:
+        plain = "".join(c for c in (job.model or "").lower() if c.isalnum())
+        if any(plain.startswith(name) for name in self.MODELS):
+            return Verdict(False, f"{job.model} is on the list of models that may be spread")
+        return Verdict(True, f"{job.model or 'its model'} is not on the list of models that may be spread")
+
+    def observe(self, job: Job, machines: int, exposed: float) -> bool:
+        return False
+
+
+class Profile:
+    """Skew from the catalog, PACKLIMIT from experience."""
+
+    def __init__(self, limit: float, *, learns: bool, tolerance: float,
+                 skew_of: Callable[[str], float | None] | None = None) -> None:  # fmt: skip
+        self.default = self.limit = limit
+        self.learns = learns
+        self.tolerance = tolerance  # slowdown by leaving the machine from which on waiting is held to be better
+        self._skew_of = skew_of or skew_in_catalog
+        self._skews: dict[str, float | None] = {}
+        self._seen: dict[str, list[tuple[float, int]]] = {}  # model → (sum of slowdowns, runs) inside, across
+        self._verdicts: dict[str | None, Verdict] = {}
+
+    def skew(self, model: str) -> float | None:
+        if model not in self._skews:
+            self._skews[model] = self._skew_of(model)
+        return self._skews[model]
+
+    def verdict(self, job: Job) -> Verdict:
+        found = self._verdicts.get(job.model)
+        if found is None:
+            found = self._verdicts[job.model] = self._judge(job.model)
+        return found
+
+    def _judge(self, model: str | None) -> Verdict:
+        skew = None if model is None else self.skew(model)
+        if skew is None:
+            return Verdict(False, f"model {model or 'unnamed'} is not in the catalog and counts as not skewed")
+        learned = f", learned from {len(self.evidence())} models" if self.limit != self.default else ""
+        side = "above" if skew > self.limit else "not above"
+        said = f"{model}'s largest tensor is {skew:.0%} of its gradients, {side} PACKLIMIT {self.limit:.0%}{learned}"
+        found = self.evidence().get(model or "")
+        if found is not None:
+            said += f"; {found.runs} past runs on several machines were {found.slowdown:.2f} times slower"
+        return Verdict(skew > self.limit, said)
+
+    def evidence(self) -> dict[str, Evidence]:
+        """Models that were seen on several machines."""
+        found = {}
+        for model, ((inside, runs_inside), (across, runs)) in self._seen.items():
+            if runs:
+                found[model] = Evidence(inside / runs_inside if runs_inside else 1.0, across / runs, runs)
+        return found
+
+    def observe(self, job: Job, machines: int, exposed: float) -> bool:
+        """A job leaves GPUs on so many machines, where this share of its steps was exposed communication.
+        True where somebody's verdict is another one from now on."""
+        if not self.learns or job.gpus < 2 or job.model is None or self.skew(job.model) is None:
+            return False
+        seen = self._seen.setdefault(job.model, [(0.0, 0), (0.0, 0)])
+        where = 1 if machines > 1 else 0
+        total, runs = seen[where]
+        seen[where] = (total + 1.0 / (1.0 - min(exposed, 0.99)), runs + 1)
+        if not seen[1][1]:
+            return False
+        self.limit = self.fit()
+        before = self._verdicts
+        self._verdicts = {}
+        judged = {model: self._judge(model) for model in before}
+        changed = any(judged[model].picky != before[model].picky for model in before)
+        self._verdicts = judged
+        return changed
+
+    def fit(self) -> float:
+        """The limit with the least weighted error: a model errs by how far its slowdown is on the wrong side.
+
+        Of all limits that are equally good the default is taken, else the middle of the gap.
+        """
+        points = []
+        for model, found in self.evidence().items():
+            skew = self.skew(model)
+            assert skew is not None
+            points.append((skew, math.log(found.slowdown / self.tolerance)))
+        points.sort()
+        cuts = [0.0, *(skew for skew, _ in points), 1.0]
+        error = sum(max(0.0, -hurt) for _, hurt in points)  # everybody is consolidated
+        errors = [error]
+        for _, hurt in points:
+            error += hurt  # this one may be spread from here on: wrong where it is hurt, right where it is not
+            errors.append(error)
+        least = min(errors)
+        best: tuple[float, float] | None = None  # distance from the default, limit
+        for at, value in enumerate(errors):
+            low, high = cuts[at], cuts[at + 1]
+            if value <= least + 1e-12 and (high > low or at == len(points)):
+                limit = self.default if low <= self.default < high else (low + high) / 2
+                if best is None or abs(limit - self.default) < best[0]:
+                    best = (abs(limit - self.default), limit)
+        return self.default if best is None else best[1]
+
+
+def skew_in_catalog(model: str) -> float | None:
+    from dally.catalog import find_model
+
+    try:
+        return float(find_model(model).skew)
+    except UserError:
+        return None
+
+
+Packing = Strict | Listed | Profile

@@ -1,0 +1,147 @@
+"""Tiresias' queues: few priorities instead of a continuous one, so that jobs are not preempted all the time.
+
+A job starts in queue 0 and moves down when the GPU-seconds it has had reach its queue's limit (NSDI'19, section 3.2.2).
+Inside a queue the order is that of first starts, and those who never ran come last; with the Gittins index, in every
+queue but the last, the index decides first, with Δ up to the queue's limit. Moving down is an event with a time of
+its own, kept in a heap.
+
+PROMOTEKNOB k: a job that has run and then waits for k × the time it has executed goes back to queue 0, and both
+counts begin anew. One that has never run is in queue 0 already, but those who run always come before it: after k × the
+time queue 0 would give it, it gets the place of one that starts now, so that jobs starting later yield to it (ours:
+without this the wait of a large gang has no bound).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from dally.core import events as ev
+from dally.core.active import ActiveJob
+from dally.core.plan import Plan, WakeAt
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.core.states import State
+from dally.policies.tiresias.memory import Placing, Service
+
+
+class _Standing:
+    __slots__ = ("epoch", "queue", "restart", "restart_executed", "running", "start")
+
+    def __init__(self) -> None:
+        self.queue = 0
+        self.start = math.inf  # its place in the order of starts
+        self.restart = self.restart_executed = 0.0  # service and time it had had at its last promotion
+        self.running = False
+        self.epoch = 0  # raised when what the heaps say of it stops being true
+
+
+class Queues:
+    """Queues by attained service; `service` is None for least attained service, else the Gittins index decides."""
+
+    def __init__(self, limits: tuple[float, ...], promote: float, placing: Placing, service: Service | None) -> None:
+        self.limits = limits  # of every queue but the last
+        self.promote = promote
+        self.placing = placing
+        self.service = service
+        self._jobs: dict[str, _Standing] = {}
+        self._due: list[tuple[float, int, str, int]] = []  # demotions and promotions: time, number, job, epoch
+        self._upper: dict[str, ActiveJob] = {}  # running where the index decides: it changes as they run
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        standing = self._jobs.get(job.id)
+        if standing is None:
+            standing = self._jobs[job.id] = _Standing()
+            self._time_promotion(job, standing, now)
+        running = job.state is State.RUNNING
+        if running != standing.running:
+            standing.running = running
+            standing.epoch += 1
+            if running:
+                if standing.start == math.inf:
+                    standing.start = now
+                self._time_demotion(job, standing, now)
+            else:
+                self._upper.pop(job.id, None)
+                self._time_promotion(job, standing, now)
+        return self.placing.ranked(job, self._rank(job, standing, now))
+
+    def _rank(self, job: ActiveJob, standing: _Standing, now: float) -> Rank:
+        if self.service is None or standing.queue == len(self.limits):
+            return Rank(standing.queue, then=standing.start)
+        attained = job.attained_at(now) - standing.restart
+        index = self.service.known.until(attained, self.limits[standing.queue])
+        return Rank(standing.queue, then=-index, tie=(standing.start,))
+
+    # --- moving between queues ----------------------------------------------------------------------------
+
+    def _time_demotion(self, job: ActiveJob, standing: _Standing, now: float) -> None:
+        if standing.queue == len(self.limits):
+            return
+        left = self.limits[standing.queue] - (job.attained_at(now) - standing.restart)
+        heappush(self._due, (now + max(0.0, left) / job.gpus, job.number, job.id, standing.epoch))
+        if self.service is not None:
+            self._upper[job.id] = job
+
+    def _time_promotion(self, job: ActiveJob, standing: _Standing, now: float) -> None:
+        if self.promote <= 0:
+            return
+        executed = job.executed_at(now) - standing.restart_executed
+        if standing.start == math.inf:
+            executed = self.limits[0] / job.gpus  # what queue 0 would have given it
+        elif standing.queue == 0 or executed <= 0:
+            return
+        heappush(self._due, (now + self.promote * executed, job.number, job.id, standing.epoch))
+
+    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+        for event in view.news:
+            if isinstance(event, (ev.Finished, ev.Failed, ev.Cancelled)):
+                self._jobs.pop(event.job, None)
+                self._upper.pop(event.job, None)
+        moved = self._move(view, now)
+        everybody = self.placing.refresh(view)
+        if self.service is not None:
+            everybody |= self.service.refresh(view)
+        if everybody:
+            return [*view.waiting, *view.preemptible]
+        if self._upper and view.waiting.buckets:
+            moved += [job for job in self._upper.values() if job.state is State.RUNNING]
+        return moved
+
+    def _move(self, view: View, now: float) -> list[ActiveJob]:
+        moved = []
+        again = []
+        while self._due and self._due[0][0] <= now:
+            _, _, job_id, epoch = heappop(self._due)
+            standing = self._jobs.get(job_id)
+            if standing is None or standing.epoch != epoch:
+                continue
+            job = view.job(job_id)
+            if job.state is State.RUNNING:
+                standing.queue += 1
+                self._upper.pop(job_id, None)
+                again.append((job, standing))
+            elif job.state is State.WAITING and standing.start == math.inf:
+                standing.start = now
+            elif job.state is State.WAITING:
+                standing.epoch += 1
+                standing.queue = 0
+                standing.restart, standing.restart_executed = job.attained, job.executed
+            moved.append(job)
+        for job, standing in again:
+            self._time_demotion(job, standing, now)
+        return moved
+
+    def plan(self, view: View, now: float) -> Plan:
+        plan = self.placing.plan(view, now)
+        while self._due:
+            due, _, job_id, epoch = self._due[0]
+            standing = self._jobs.get(job_id)
+            if standing is not None and standing.epoch == epoch and due > now:
+                plan.append(WakeAt(due))
+                break
+            if standing is not None and standing.epoch == epoch:
+                break  # due already: at the next event, whatever it is
+            heappop(self._due)
+        return plan

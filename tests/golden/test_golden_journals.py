@@ -1,0 +1,56 @@
+"""Whole runs, byte for byte. `pytest tests/golden --update-golden` writes them anew; read the difference first."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+from builders import Flat, Spec, cluster, job, mixed_cluster, outages, play, seeded_trace, trace
+
+from dally.core.journal_text import encode, header
+from dally.core.topology import Topology
+from dally.simulator.faults import Faults
+from dally.traces.trace import Trace
+
+FOLDER = Path(__file__).parent
+RACKS = cluster(2, 2, 4)
+MIXED = mixed_cluster(v100=(4, 4), a100=(8,))
+
+
+def eventful(made: Trace) -> Trace:
+    """The same jobs, some of which are cancelled, retried, of no duration or too large."""
+    specs = [Spec(j, t) for j, t in zip(made.jobs, made.truths, strict=True)]
+    odd = [job("cancelled", 8, 50, 100, cancel_at=130.0), job("retried", 1, 60, 110, failures=(0.5,)),
+           job("nothing", 1, 0, 120), job("too large", 99, 10, 130)]  # fmt: skip
+    return trace([*specs, *odd], made.name)
+
+
+# file → trace, cluster, policy, network, (save, restore), faults
+RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | None]] = {
+    "fifo": (eventful(seeded_trace(1, span=200)), RACKS, "fifo", "ideal", (0, 0), None),
+    "smallest-with-outages": (seeded_trace(2, span=300), RACKS, "smallest", "level-penalty", (0, 5),
+                              outages(RACKS, {0: [(200, 260), (500, 520)], 3: [(300, 900)]}, checkpoint_interval=60)),
+    "srtf-on-mixed-gpus": (seeded_trace(3, span=300, types=(None, None, "v100", "a100")), MIXED, "srtf", "level-penalty",
+                           (3, 4), None),
+    "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_journal_of(name: str, update_golden: bool) -> None:
+    made, topology, policy, network, cost, faults = RUNS[name]
+    played = play(made, topology, policy, network=network, cost=Flat(*cost), faults=faults)
+    about = header(policy=policy, trace=made.name, cluster=topology.name, network=network)
+    text = about + "".join(encode(now, entry) for now, entry in played.entries)
+    file = FOLDER / f"{name}.jsonl"
+    if update_golden:
+        file.write_text(text)
+    golden = file.read_text()
+    if text != golden:
+        changed = list(difflib.unified_diff(golden.splitlines(), text.splitlines(), "golden", "now", n=2, lineterm=""))
+        pytest.fail("\n".join([f"{name}: the run is not what it was (renew with --update-golden):", *changed[:30]]))
+
+
+def test_no_golden_file_is_without_its_run() -> None:
+    assert {file.stem for file in FOLDER.glob("*.jsonl")} == set(RUNS)
