@@ -11,7 +11,7 @@ from rich.console import Console
 from dally.report.compared import ReportRun
 from dally.report.metrics import Summary
 from dally.report.table import COLUMNS, column_texts, print_table
-from dally.report.wording import times_in_one_unit
+from dally.report.wording import column_times
 
 
 @pytest.fixture
@@ -72,5 +72,5 @@ def test_the_notes_tell_what_is_not_in_the_averages(summaries: list[Summary]) ->
 
 
 def test_a_column_keeps_to_one_unit() -> None:
-    assert times_in_one_unit([5400.0, 36000.0, None, 18000.0]) == ["1.50 h", "10.0 h", "–", "5.00 h"]
-    assert times_in_one_unit([0.0, 0.0]) == ["0 s", "0 s"]
+    assert column_times([5400.0, 36000.0, None, 18000.0]) == ["1.50 h", "10.0 h", "–", "5.00 h"]
+    assert column_times([0.0, 0.0]) == ["0 s", "0 s"]

@@ -40,8 +40,11 @@ def experiment_options(command: F) -> F:
                      help="4x8x8 (racks x machines x GPUs), v100=8,p100=16, a preset, a YAML, Tiresias or Slurm file."),
         click.option("--fabric", metavar="PRESET", help="Links of a cluster given by its shape."),
         click.option("--nodes", type=click.Path(path_type=Path), help="Node list that goes with a Slurm topology."),
-        click.option("--network", "-n", default="ideal", show_default=True, metavar="N",
-                     help="ideal, level-penalty, level-penalty[rack=1.2,cluster=2]."),
+        click.option("--network", "-n", default="analytic", show_default=True, metavar="N",
+                     help="analytic, ideal, level-penalty[rack=1.2,cluster=2], astra, artist, astra-sim."),
+        click.option("--no-contention", is_flag=True, help="Every job has its links to itself."),
+        click.option("--model-mix", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Models for jobs that name none, by GPU demand and duration; default: the built-in mix."),
         click.option("--duration-means", type=click.Choice(["best-placement", "one-gpu", "as-placed"]),
                      help="What the trace's durations stand for; default: what its format says."),
         click.option("--traced-cluster", metavar="C", help="Where the trace was recorded, if not on --cluster."),
@@ -71,8 +74,9 @@ def experiment_options(command: F) -> F:
 
 
 def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Path | None, network: str,
-                     duration_means: str | None, traced_cluster: str | None, preemption_cost: str, seed: int,
-                     jobs: int | None, load: float | None, noise: float,
+                     no_contention: bool, model_mix: Path | None, duration_means: str | None,
+                     traced_cluster: str | None,
+                     preemption_cost: str, seed: int, jobs: int | None, load: float | None, noise: float,
                      outages: Path | None, mtbf: float | None, mttr: float, job_mtbf: float | None, retries: int,
                      checkpoint_interval: float) -> Experiment:  # fmt: skip
     """Load what the options name and check that it fits together, before anything runs."""
@@ -88,6 +92,12 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
     rules = FaultRules(read_outages(outages, topology) if outages else {}, mtbf, mttr, job_mtbf, retries,
                        checkpoint_interval)  # fmt: skip
     found = with_known_gpu_types(read_or_synthesise(trace, topology, jobs, load, seed), topology)
+    if no_contention:
+        network = without_contention(network)
+    if network.partition("[")[0] not in ("ideal", "level-penalty"):
+        found = with_models(found, model_mix, seed)
+    elif model_mix is not None:
+        raise UserError(f"--model-mix does nothing here: network {network!r} does not look at models")
     means = DurationMeans(duration_means) if duration_means else None
     traced_on = load_cluster(traced_cluster, fabric=fabric) if traced_cluster else None
     experiment = Experiment(found, topology, network, preemption_cost, seed, noise, rules, means, traced_on)
@@ -108,6 +118,24 @@ def read_or_synthesise(text: str, topology: Topology, jobs: int | None, load: fl
         trace = replace(trace, jobs=trace.jobs[:jobs], truths=trace.truths[:jobs],
                         notes=[*trace.notes, f"only the first {jobs:,} of {len(trace):,} jobs"])  # fmt: skip
     return trace
+
+
+def without_contention(network: str) -> str:
+    """The same network model with `contention=off` among its options."""
+    name, _, inside = network.strip().partition("[")
+    if name != "analytic":
+        raise UserError(f"--no-contention does nothing here: network {network!r} has none")
+    options = [part for part in inside.removesuffix("]").split(",") if part]
+    return f"analytic[{','.join([*options, 'contention=off'])}]"
+
+
+def with_models(trace: Trace, mix: Path | None, seed: int) -> Trace:
+    """Every job with a model of the catalog; who got one from the mix is said in a note."""
+    from dally.network.mix import assign_models, read_mix
+
+    durations = [truth.duration for truth in trace.truths]
+    jobs, note = assign_models(trace.jobs, durations, seed, read_mix(mix))
+    return replace(trace, jobs=jobs, notes=[*trace.notes, note] if note else trace.notes)
 
 
 def with_known_gpu_types(trace: Trace, topology: Topology) -> Trace:

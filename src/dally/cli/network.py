@@ -90,7 +90,8 @@ def _draw(report: StepReport, path: Path) -> None:
         moments = [moment for moment in report.timeline if moment.lane == lane]
         figure.add_bar(
             orientation="h", name=lane, marker={"color": colour, "line": {"color": "white", "width": 1}},
-            y=[lane] * len(moments), base=[m.start * 1e3 for m in moments], x=[(m.end - m.start) * 1e3 for m in moments],
+            y=[lane] * len(moments), base=[m.start * 1e3 for m in moments],
+            x=[(m.end - m.start) * 1e3 for m in moments],
             customdata=[[m.what, m.algorithm, m.size / 1e6] for m in moments],
             hovertemplate="%{customdata[0]} %{customdata[1]}<br>%{customdata[2]:.1f} MB<br>from %{base:.3f} ms, "
                           "%{x:.3f} ms long<extra></extra>",
@@ -130,8 +131,8 @@ def check(table: Path, layers: Path | None, tolerance: float, rows: int) -> None
             "Worst rows",
         )
     click.echo(
-        f"{len(result.rows)} rows of {result.kind}, {result.exact} exact; relative error: mean {100 * result.mean:.4f} %, "
-        f"p99 {100 * result.p99:.4f} %, max {100 * result.max:.4f} % (tolerance {100 * tolerance:g} %)"
+        f"{len(result.rows)} rows of {result.kind}, {result.exact} exact; relative error: "
+        f"mean {100 * result.mean:.4f} %, p99 {100 * result.p99:.4f} %, max {100 * result.max:.4f} % (tolerance {100 * tolerance:g} %)"
     )
     if result.max > tolerance:
         raise click.exceptions.Exit(1)

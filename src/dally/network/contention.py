@@ -21,21 +21,26 @@ from dally.network.model import Step
 from dally.network.step import StepProfile
 
 
-def fair_shares(demands: Sequence[float], capacity: float) -> list[float]:
-    """For each of the demands, in ascending order: the rate left to a job that takes all it can."""
-    n = len(demands)
-    if n == 1:
+def fair_shares(demands: Sequence[float], capacity: float, counts: Sequence[int] | None = None) -> list[float]:
+    """For each of the demands, in ascending order: the rate left to a job that takes all it can.
+
+    `counts[i]` jobs have the i-th demand, one each if nothing is said.
+    """
+    counts = [1] * len(demands) if counts is None else counts
+    jobs = sum(counts)
+    if jobs == 1:
         return [capacity]
-    below = [0.0]  # sums of the p smallest
-    for demand in demands:
-        below.append(below[-1] + demand)
-    # heights[p]: what is handed out when the level is at the p-th smallest demand, to all and to one taker more
-    heights = [below[p] + (n - p + 1) * demand for p, demand in enumerate(demands)]
+    below, fewer = [0.0], [0]  # sum of the p smallest demands, and how many jobs have them
+    for demand, count in zip(demands, counts, strict=True):
+        below.append(below[-1] + count * demand)
+        fewer.append(fewer[-1] + count)
+    # heights[p]: what is handed out when the level is at the p-th demand, to all jobs and to one taker more
+    heights = [below[p] + (jobs - fewer[p] + 1) * demand for p, demand in enumerate(demands)]
     level = float("inf")
-    if below[n] > capacity:
-        for p in range(n):
-            level = (capacity - below[p]) / (n - p)
-            if demands[p] >= level:
+    if below[-1] > capacity:  # nobody who asks for more than this gets more
+        for p, demand in enumerate(demands):
+            level = (capacity - below[p]) / (jobs - fewer[p])
+            if demand >= level:
                 break
     shares = []
     for demand in demands:
@@ -43,20 +48,64 @@ def fair_shares(demands: Sequence[float], capacity: float) -> list[float]:
             shares.append(level)
             continue
         p = bisect_right(heights, capacity + demand)
-        shares.append(min(capacity, (capacity - (below[p] - demand)) / (n - p + 1)))
+        shares.append(min(capacity, (capacity - (below[p] - demand)) / (jobs - fewer[p] + 1)))
     return shares
+
+
+class _Crowd:
+    """Jobs with the same demand on one link: what is left to one of them is left to each."""
+
+    __slots__ = ("members", "slower")
+
+    def __init__(self) -> None:
+        self.members: dict[str, None] = {}
+        self.slower = 0.0  # how many times slower than alone the link is to them; 0: not known yet
+
+
+class _Link:
+    __slots__ = ("capacity", "crowds", "demands")
+
+    def __init__(self, capacity: float) -> None:
+        self.capacity = capacity
+        self.demands: list[float] = []  # ascending, each once
+        self.crowds: dict[float, _Crowd] = {}
+
+    def add(self, demand: float, job: str) -> _Crowd:
+        crowd = self.crowds.get(demand)
+        if crowd is None:
+            crowd = self.crowds[demand] = _Crowd()
+            insort(self.demands, demand)
+        crowd.members[job] = None
+        return crowd
+
+    def remove(self, demand: float, job: str) -> None:
+        crowd = self.crowds[demand]
+        del crowd.members[job]
+        if not crowd.members:
+            del self.crowds[demand]
+            del self.demands[bisect_left(self.demands, demand)]
+
+    def share_out(self, affected: dict[str, None]) -> None:
+        """Share the link anew and add the jobs to whom it is not as it was."""
+        crowds = [self.crowds[demand] for demand in self.demands]
+        shares = fair_shares(self.demands, self.capacity, [len(crowd.members) for crowd in crowds])
+        for crowd, share in zip(crowds, shares, strict=True):
+            slower = self.capacity / share
+            if slower != crowd.slower:
+                crowd.slower = slower
+                affected.update(crowd.members)
 
 
 class _Member:
     """A job on its links."""
 
-    __slots__ = ("by_link", "links", "profile", "slower", "step")
+    __slots__ = ("crowds", "links", "profile", "slower", "step")
 
-    def __init__(self, profile: StepProfile, links: tuple[tuple[int, int, float], ...]) -> None:
+    def __init__(self, profile: StepProfile) -> None:
         self.profile = profile
-        self.links = links  # (link, its level, demand)
-        self.by_link: dict[int, float] = {}  # how many times slower each link is
-        self.slower: list[float] = []
+        self.links: list[tuple[int, float]] = []  # link and demand
+        self.crowds: list[tuple[int, _Crowd]] = []  # level of each link and the crowd on it
+        self.slower: list[float] = []  # per level, the slowest of its links
         self.step = profile.step
 
 
@@ -65,7 +114,6 @@ class Links:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        own = topology.machine_level
         first, self._first = 0, []
         for level in range(len(topology.levels)):
             self._first.append(first)  # number of the first link of a level
@@ -75,21 +123,20 @@ class Links:
         for machine in topology.machines:
             self._islands.append(count)
             count += len(machine.islands)
-        self._own = own
-        self._order: dict[int, list[tuple[float, str]]] = {}
-        self._capacity: dict[int, float] = {}
+        self._links: dict[int, _Link] = {}
         self._members: dict[str, _Member] = {}
 
     def crossed(self, placement: Placement) -> list[tuple[int, int, float]]:
         """(link, its level, capacity) of the ports through which a gang's traffic leaves a domain."""
         found: dict[int, tuple[int, float]] = {}
-        topology, own = self.topology, self._own
+        topology = self.topology
+        own = topology.machine_level
         top = placement.level(topology)
         for machine, mask in placement.slices:
             here = topology.machines[machine]
             for offset in range(top - own):
-                link = self._first[own + 1 + offset] + here.domains[offset]
-                found[link] = (own + 1 + offset, topology.levels[own + 1 + offset].bandwidth)
+                level = own + 1 + offset
+                found[self._first[level] + here.domains[offset]] = (level, topology.levels[level].bandwidth)
             if own and not any(mask & ~island == 0 for island in here.islands):
                 for number, island in enumerate(here.islands):
                     if mask & island:
@@ -109,61 +156,51 @@ class Links:
             self._enter(job, placement, profile, touched)
             answer[job] = profile.step
         affected: dict[str, None] = dict.fromkeys(answer)
-        for link in touched:
-            self._share_out(link, affected)
-        for job in affected:
-            member = self._members.get(job)
-            if member is None:
-                continue  # it crosses no link
-            step = self._step(member)
-            if job in answer or step.seconds != member.step.seconds:
-                answer[job] = step
-            member.step = step
+        for number in touched:
+            link = self._links[number]
+            if link.demands:
+                link.share_out(affected)
+            else:
+                del self._links[number]
+        self._new_steps(affected, answer)
         return answer
 
+    def _new_steps(self, affected: Iterable[str], answer: dict[str, Step]) -> None:
+        alone = [1.0] * len(self.topology.levels)
+        members = self._members
+        for job in affected:
+            member = members.get(job)
+            if member is None:
+                continue  # it crosses no link
+            slower = alone.copy()
+            for level, crowd in member.crowds:
+                if crowd.slower > slower[level]:
+                    slower[level] = crowd.slower
+            if slower != member.slower:  # else another of its links is still the slowest
+                member.slower = slower
+                seconds = member.profile.seconds(slower)
+                if seconds != member.step.seconds:
+                    compute = member.profile.compute
+                    member.step = answer[job] = Step(seconds, compute, seconds - compute, member.profile.alone)
+
     def _enter(self, job: str, placement: Placement, profile: StepProfile, touched: dict[int, None]) -> None:
-        links = []
-        for link, level, capacity in self.crossed(placement):
+        member = _Member(profile)
+        for number, level, capacity in self.crossed(placement):
             sent = profile.bytes_per_level[level]
             if sent > 0:
                 demand = min(sent / profile.alone, capacity)
-                links.append((link, level, demand))
-                insort(self._order.setdefault(link, []), (demand, job))
-                self._capacity[link] = capacity
-                touched[link] = None
-        if links:
-            self._members[job] = _Member(profile, tuple(links))
+                link = self._links.get(number)
+                if link is None:
+                    link = self._links[number] = _Link(capacity)
+                member.links.append((number, demand))
+                member.crowds.append((level, link.add(demand, job)))
+                touched[number] = None
+        if member.links:
+            self._members[job] = member
 
     def _leave(self, job: str, touched: dict[int, None]) -> None:
         member = self._members.pop(job, None)
-        if member is None:
-            return
-        for link, _, demand in member.links:
-            order = self._order[link]
-            del order[bisect_left(order, (demand, job))]
-            touched[link] = None
-
-    def _share_out(self, link: int, affected: dict[str, None]) -> None:
-        order = self._order[link]
-        if not order:
-            del self._order[link]
-            return
-        capacity = self._capacity[link]
-        shares = fair_shares([demand for demand, _ in order], capacity)
-        for (_, job), share in zip(order, shares, strict=True):
-            slower = capacity / share
-            known = self._members[job].by_link
-            if known.get(link) != slower:
-                known[link] = slower
-                affected[job] = None
-
-    def _step(self, member: _Member) -> Step:
-        slower = [1.0] * len(self.topology.levels)
-        by_link = member.by_link
-        for link, level, _ in member.links:
-            if by_link[link] > slower[level]:
-                slower[level] = by_link[link]
-        if slower == member.slower:
-            return member.step
-        member.slower = slower
-        return member.profile.under(slower)
+        if member is not None:
+            for number, demand in member.links:
+                self._links[number].remove(demand, job)
+                touched[number] = None

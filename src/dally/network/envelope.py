@@ -7,10 +7,9 @@ left. Evaluating a step under contention is then a few multiplications.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from dally.network.nccl import Cost, Rate, rate_at
+from dally.network.nccl import Cost, Phase, Rate
 
 Line = tuple[float, tuple[float, ...]]  # seconds without neighbours; bytes that pass at each rate
 Lines = list[Line]  # their maximum
@@ -29,6 +28,7 @@ class Rates:
     def __init__(self) -> None:
         self.known: dict[Rate, int] = {}
         self.alone: list[float] = []
+        self.compiled: tuple[tuple[float, tuple[tuple[float, Phase], ...]], ...] = ()
 
     def number(self, cost: Cost) -> int:
         index = self.known.setdefault(cost.rate, len(self.known))
@@ -42,9 +42,20 @@ class Rates:
         slopes[self.known[cost.rate]] = size * times
         return Work(times * (cost.latency + size * cost.alone), tuple(slopes))
 
-    def slower(self, slower: Sequence[float]) -> list[float]:
-        """Seconds per byte lost to neighbours, per rate."""
-        return [rate_at(rate, slower) - alone for rate, alone in zip(self.known, self.alone, strict=True)]
+    def compile(self, levels: int) -> None:
+        """Prepare `compiled`: per rate, its seconds per byte alone and its phases.
+
+        Of a phase, the longest that no neighbour can change (a GPU's own port, its slot), and the rest by level.
+        """
+        self.compiled = tuple(
+            (alone, tuple(_phase(phase, levels) for phase in rate))
+            for rate, alone in zip(self.known, self.alone, strict=True)
+        )
+
+
+def _phase(phase: Phase, levels: int) -> tuple[float, Phase]:
+    fixed = max((c for level, c in phase if level == 0 or level >= levels), default=0.0)
+    return fixed, tuple((level, c) for level, c in phase if 0 < level < levels)
 
 
 def at(seconds: float, rates: int) -> Lines:

@@ -43,9 +43,10 @@ class StepReport:
     def phases(self) -> list[tuple[str, str, str, str, str, str]]:
         """Rows of a table: lane, what, start, end, bytes, algorithm."""
         return [
-            (m.lane, m.what, show_time(m.start), show_time(m.end), show_bytes(m.size) if m.size else "", m.algorithm)
+            (m.lane, m.what, f"{m.start * 1e3:,.2f} ms", f"{m.end * 1e3:,.2f} ms", show_bytes(m.size) if m.size else "",
+             m.algorithm)
             for m in self.timeline
-        ]
+        ]  # fmt: skip
 
     def bytes_rows(self) -> list[tuple[str, str, str]]:
         """Rows of a table: level, bytes through its busiest port per step, bytes sent by all GPUs that meet there."""
@@ -81,7 +82,7 @@ def explain_step(network: Analytic, model: str, placement: Placement, *, levels:
     return StepReport(
         found.name, gpu.name, placement.gpus, shape_text(shape, topology.machine_level), step, tuple(timeline),
         tuple(level.name for level in topology.levels), tuple(rows),
-        tuple(dict.fromkeys([*step.notes, *network.notes])),
+        tuple(dict.fromkeys([*(f"{found.name}: {note}" for note in step.notes), *network.notes])),
     )  # fmt: skip
 
 

@@ -83,18 +83,23 @@ class StepProfile:
 
     def seconds(self, slower: Sequence[float]) -> float:
         """The step where the ports of level l are `slower[l]` ≥ 1 times slower than alone."""
-        lost = self.rates.slower(slower)
-        best = 0.0
+        lost = []  # seconds per byte, by rate
+        for alone, phases in self.rates.compiled:
+            per_byte = 0.0
+            for longest, pairs in phases:
+                for level, c in pairs:
+                    taken = c * slower[level]
+                    if taken > longest:
+                        longest = taken
+                per_byte += longest
+            lost.append(per_byte - alone)
+        best = self.alone
         for seconds, slopes in self.lines:
-            for slope, extra in zip(slopes, lost, strict=True):
+            for slope, extra in zip(slopes, lost):  # noqa: B905 (as many rates as slopes; this is the hot loop)
                 seconds += slope * extra
             if seconds > best:
                 best = seconds
         return best
-
-    def under(self, slower: Sequence[float]) -> Step:
-        seconds = self.seconds(slower)
-        return Step(seconds, self.compute, seconds - self.compute, self.alone)
 
 
 class _Plan:
@@ -156,6 +161,7 @@ def profile(
     else:
         buckets = _buckets(model, shape, wires, layout, options, plan)
         lines = schedule.bucketed(open_, buckets)
+    plan.rates.compile(len(wires.levels))
     alone = max(compute, value(lines))
     used = ", ".join(f"{name} ×{count}" for name, count in plan.used.items()) or "none"
     return StepProfile(

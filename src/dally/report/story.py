@@ -49,7 +49,7 @@ def tell(job_id: str, journal: Iterable[tuple[float, Entry]]) -> Iterator[str]:
         yield f"{_at(last)}  still waiting when the journal ends"
 
 
-_ENDS = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}
+_ENDS: dict[type, str] = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}
 
 
 def _line(entry: Entry) -> str | None:

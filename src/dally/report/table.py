@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.report.metrics import Summary
-from dally.report.wording import count_text, run_notes, share_text, time_text, times_in_one_unit, times_text
+from dally.report.wording import count_text, run_notes, share_text, time_text, column_times, times_text
 
 BEST = "*"
 
@@ -31,7 +31,7 @@ def _each(text: Callable[[float | None], str]) -> Callable[[Sequence[float | Non
     return lambda values: [text(value) for value in values]
 
 
-_TIMES, _MULTIPLES, _SHARES, _COUNTS = times_in_one_unit, _each(times_text), _each(share_text), _each(count_text)
+_TIMES, _MULTIPLES, _SHARES, _COUNTS = column_times, _each(times_text), _each(share_text), _each(count_text)
 
 
 COLUMNS = (

@@ -19,8 +19,12 @@ def time_text(value: float | None) -> str:
 _UNITS = (("d", 86400.0, 172800.0), ("h", 3600.0, 7200.0), ("min", 60.0, 120.0), ("s", 1.0, 0.0))
 
 
-def times_in_one_unit(values: Sequence[float | None]) -> list[str]:
-    """Times of one column in the unit that suits their middle, so that they compare at a glance."""
+def column_times(values: Sequence[float | None]) -> list[str]:
+    """Times of one column in the unit that suits their middle, so that they compare at a glance; where they are
+    too far apart for any one unit, each in its own."""
+    above = [value for value in values if value]
+    if above and max(above) > 60 * min(above):
+        return [time_text(value) for value in values]
     known = sorted(value for value in values if value)
     if not known:
         return [time_text(value) for value in values]

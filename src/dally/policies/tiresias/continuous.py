@@ -1,7 +1,7 @@
 """The index without queues: least attained service, or highest Gittins index with the best Δ, at every moment.
 
-What the queues are there to avoid: any two jobs of about equal service take turns for ever. A quantum keeps a job on its
-GPUs for a while once it has them, and is also how often running jobs are looked at while others wait.
+What the queues are there to avoid: any two jobs of about equal service take turns for ever. A quantum keeps a job
+on its GPUs for a while once it has them, and is also how often running jobs are looked at while others wait.
 """
 
 from __future__ import annotations

@@ -44,10 +44,11 @@ class Lanes:
         return self._least
 
     def put(self, job: ActiveJob, rank: Rank) -> None:
-        if job.id not in self._where:
+        lane = (job.demand, job.gpus > 1 and self.packing.verdict(job.job).picky)
+        known = self._where.get(job.id)
+        if known is None or known[0] != lane:
             self.unexplained[job.id] = job
         self.drop(job.id)
-        lane = (job.demand, job.gpus > 1 and self.packing.verdict(job.job).picky)
         bucket = self.buckets.get(lane)
         if bucket is None:
             bucket = self.buckets[lane] = Bucket(job.demand, rank)

@@ -47,8 +47,9 @@ class Tiresias:
         quantum: float = option(360.0, "continuous: shortest time between getting GPUs and losing them", unit="s")
         distribution: str | None = option(None, "gittins: CSV with a column duration, GPU-seconds of past jobs; "
                                           "none: learned from jobs as they end", source=_PAPER)  # fmt: skip
-        placement: Where | None = option(None, "where a gang goes; profile: skewed models on the fewest machines or "
-                                         "wait; strict: all of them; none: profile, released: any", source=_PAPER)  # fmt: skip
+        placement: Where | None = option(None, "where a gang goes; profile: skewed models on the fewest machines "
+                                         "or wait; strict: all models; none: profile, released: any",
+                                         source=_PAPER)  # fmt: skip
         pack_limit: float = option(PACK_LIMIT, "profile: skew above which a model is consolidated, at first")
         learn: bool = option(True, "profile: fit the limit to observed slowdowns", source=_PAPER)
         tolerance: float = option(1.1, "profile: slowdown by several machines that is not worth waiting for")

@@ -27,13 +27,14 @@ from dally.policies.tiresias.memory import Placing, Service
 
 
 class _Standing:
-    __slots__ = ("epoch", "queue", "restart", "restart_executed", "running", "start")
+    __slots__ = ("epoch", "promoted", "queue", "restart", "restart_executed", "running", "start")
 
     def __init__(self) -> None:
         self.queue = 0
         self.start = math.inf  # its place in the order of starts
         self.restart = self.restart_executed = 0.0  # service and time it had had at its last promotion
         self.running = False
+        self.promoted = False  # until it is demoted again
         self.epoch = 0  # raised when what the heaps say of it stops being true
 
 
@@ -70,6 +71,8 @@ class Queues:
     def _rank(self, job: ActiveJob, standing: _Standing, now: float) -> Rank:
         if self.service is None or standing.queue == len(self.limits):
             return Rank(standing.queue, then=standing.start)
+        if standing.promoted:  # before any index: a job that is promoted into starvation is not promoted
+            return Rank(standing.queue, then=-math.inf, tie=(standing.start,))
         attained = job.attained_at(now) - standing.restart
         index = self.service.known.until(attained, self.limits[standing.queue])
         return Rank(standing.queue, then=-index, tie=(standing.start,))
@@ -111,7 +114,6 @@ class Queues:
 
     def _move(self, view: View, now: float) -> list[ActiveJob]:
         moved = []
-        again = []
         while self._due and self._due[0][0] <= now:
             _, _, job_id, epoch = heappop(self._due)
             standing = self._jobs.get(job_id)
@@ -120,17 +122,16 @@ class Queues:
             job = view.job(job_id)
             if job.state is State.RUNNING:
                 standing.queue += 1
+                standing.promoted = False
                 self._upper.pop(job_id, None)
-                again.append((job, standing))
+                self._time_demotion(job, standing, now)
             elif job.state is State.WAITING and standing.start == math.inf:
-                standing.start = now
+                standing.start, standing.promoted = now, True
             elif job.state is State.WAITING:
                 standing.epoch += 1
-                standing.queue = 0
+                standing.queue, standing.promoted = 0, True
                 standing.restart, standing.restart_executed = job.attained, job.executed
             moved.append(job)
-        for job, standing in again:
-            self._time_demotion(job, standing, now)
         return moved
 
     def plan(self, view: View, now: float) -> Plan:
@@ -138,10 +139,8 @@ class Queues:
         while self._due:
             due, _, job_id, epoch = self._due[0]
             standing = self._jobs.get(job_id)
-            if standing is not None and standing.epoch == epoch and due > now:
-                plan.append(WakeAt(due))
-                break
             if standing is not None and standing.epoch == epoch:
-                break  # due already: at the next event, whatever it is
+                plan.append(WakeAt(max(due, math.nextafter(now, math.inf))))
+                break
             heappop(self._due)
         return plan

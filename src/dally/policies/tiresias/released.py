@@ -9,7 +9,7 @@ preemptions, is not reset when the job runs again, and does not count before its
 
 The next event is the next arrival or end, or a timer: (limit − executed) // GPUs from now for a running job (seconds
 less GPU-seconds: too late after any event in between, which is kept), and the rest of the pending time for a
-preempted one. Timers are worked out anew at each event; one that was set earlier and does not hold any more is no event.
+preempted one. Timers are worked out anew at each event; one that was set earlier and does not hold any more is none.
 
 The lists of the original are three counters here. Among running jobs the order is that of starting; a preempted job
 goes before everybody pending, a new, demoted or promoted one behind. A demoted job stands among the pending ones for
