@@ -1,7 +1,8 @@
 """What one placement change costs among many running jobs: prints the median time and what it touched.
 
 1,000 jobs run on a cluster of 300 shared links (10 racks of 29 machines: 290 machine ports and 10 uplinks). One job
-leaves and the same gang enters on other GPUs; `moved` says who is slower or faster now.
+leaves and the same gang enters on other GPUs; `moved` says who is slower or faster now. The goal is a median of
+1 ms of wall-clock time; CPU time is printed beside it, since other work on the machine stretches the former.
 """
 
 from __future__ import annotations
@@ -68,25 +69,28 @@ def measure(near: float) -> None:
     random = running.random
     jobs = [Job(str(i), 0.0, random.choice((2, 2, 4, 4, 8)), model=random.choice(MODELS)) for i in range(JOBS)]
     network.moved([], [(job, running.place(job.id, job.gpus)) for job in jobs], 0.0)
-    times, touched = [], []
+    times, spent, touched = [], [], []
     for _ in range(CHANGES):
         job = random.choice(jobs)
         running.release(job.id)
         entered = [(job, running.place(job.id, job.gpus))]
         network.profile(job.model, entered[0][1])  # a step that was never asked for is another benchmark
-        start = time.process_time()
+        wall, cpu = time.perf_counter(), time.process_time()
         changed = network.moved([job.id], entered, 0.0)
-        times.append(time.process_time() - start)
+        spent.append(time.process_time() - cpu)
+        times.append(time.perf_counter() - wall)
         touched.append(len(changed))
     per_link = sum(len(p.slices) for p in running.held.values()) / (RACKS * MACHINES)
     print(f"{100 * near:>6.0f} %{per_link:>12.1f}{median(touched):>14.0f}{median(times) * 1e3:>12.3f} ms"
-          f"{quantiles(times, n=100)[98] * 1e3:>10.3f} ms{1e-3 / median(times):>9.1f}x")  # fmt: skip
+          f"{quantiles(times, n=100)[98] * 1e3:>10.3f} ms{median(spent) * 1e3:>12.3f} ms"
+          f"{1e-3 / median(times):>9.1f}x")  # fmt: skip
 
 
 def main() -> None:
     links = RACKS * MACHINES + RACKS
     print(f"{JOBS} running jobs, {links} links, {CHANGES} changes (one job leaves and enters elsewhere)")
-    print(f"{'in rack':>8}{'jobs/port':>12}{'jobs changed':>14}{'median':>15}{'p99':>13}{'goal/ours':>10}")
+    print(f"{'in rack':>8}{'jobs/port':>12}{'jobs changed':>14}{'median':>15}"
+          f"{'p99':>13}{'median CPU':>15}{'goal/ours':>10}")  # fmt: skip
     for near in (1.0, 0.9, 0.5, 0.0):
         measure(near)
 

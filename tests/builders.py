@@ -69,7 +69,8 @@ def trace(specs: Iterable[Spec], name: str = "made") -> Trace:
 
 
 def seeded_trace(seed: int, jobs: int = 30, sizes: Sequence[int] = (1, 1, 1, 2, 2, 4, 8), span: int = 600,
-                 longest: int = 300, types: Sequence[str | None] = (None,), name: str = "seeded") -> Trace:  # fmt: skip
+                 longest: int = 300, types: Sequence[str | None] = (None,),
+                 name: str = "seeded") -> Trace:  # fmt: skip
     """Jobs with whole-second times, the same for the same seed on every machine."""
     chance = random.Random(seed)
     specs = [job(f"j{i}", chance.choice(sizes), chance.randint(1, longest), chance.randint(0, span),
@@ -139,7 +140,9 @@ def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy
     return Played(run, entries, workload)
 
 
-def outages(topology: Topology, spans: Mapping[int, Sequence[tuple[float, float | None]]], **more: object) -> Faults:
+def outages(
+    topology: Topology, spans: Mapping[int, Sequence[tuple[float, float | None]]], **more: object
+) -> Faults:
     """`outages(cluster, {0: [(10, 20)]})`: machine 0 is down from 10 to 20 and nothing else breaks."""
     return Faults(len(topology.machines), {m: list(s) for m, s in spans.items()}, **more)  # type: ignore[arg-type]
 

@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests of every room can import `builders`
 
 _QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
-settings.register_profile("everyday", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_QUIET)
+settings.register_profile(
+    "everyday", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_QUIET
+)
 settings.register_profile("explore", deadline=None, max_examples=400, suppress_health_check=_QUIET)
 settings.load_profile("everyday")
 

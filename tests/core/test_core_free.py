@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from builders import at, cluster, mixed_cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import at, cluster, mixed_cluster
 from dally.core.free import FreeGpus, bits, lowest_gpus
 from dally.core.topology import Topology
 
@@ -35,7 +35,9 @@ def changes(draw: st.DrawFn) -> tuple[Topology, list[tuple[int, int]]]:
 
 
 @given(changes())
-def test_the_index_agrees_with_a_recount_after_any_sequence_of_changes(case: tuple[Topology, list[tuple[int, int]]]) -> None:
+def test_the_index_agrees_with_a_recount_after_any_sequence_of_changes(
+    case: tuple[Topology, list[tuple[int, int]]],
+) -> None:
     topology, steps = case
     free = FreeGpus(topology)
     assert_index_is_true(free, topology)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import at, cluster
 
+from builders import at, cluster
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from builders import at, cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import at, cluster
 from dally.core.placement import Placement
 
 slices = st.dictionaries(st.integers(0, 500), st.integers(1, 2**16 - 1), min_size=1, max_size=6)

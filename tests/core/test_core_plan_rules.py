@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from builders import at, cluster, desk, mixed_cluster
 
+from builders import at, cluster, desk, mixed_cluster
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.errors import PlanError
@@ -26,9 +26,11 @@ BROKEN: dict[str, tuple[Sequence[Sequence[ev.Event]], Sequence[Sequence[pl.Actio
         [[A]], [[pl.Start("a", Placement(((0, 1), (0, 1)), 2))]], "a", "once each"),
     "half a gang": ([[A]], [[pl.Start("a", at((0, 1)))]], "a", "whole or nothing"),
     "more than a gang": ([[A]], [[pl.Start("a", at((0, 0b111)))]], "a", "whole or nothing"),
-    "a placement that lies about its size": ([[A]], [[pl.Start("a", Placement(((0, 1),), 2))]], "a", "whole or nothing"),
+    "a placement that lies about its size": (
+        [[A]], [[pl.Start("a", Placement(((0, 1),), 2))]], "a", "whole or nothing"),
     "a GPU that the machine does not have": ([[A]], [[pl.Start("a", at((0, 0b110000)))]], "a", "not all free"),
-    "a machine that the cluster does not have": ([[A]], [[pl.Start("a", at((99, 0b11)))]], "a", "machines of the cluster"),
+    "a machine that the cluster does not have": (
+        [[A]], [[pl.Start("a", at((99, 0b11)))]], "a", "machines of the cluster"),
     "machines out of order": ([[A]], [[pl.Start("a", Placement(((1, 1), (0, 1)), 2))]], "a", "in order"),
     "a running job started": ([[A], []], [[pl.Start("a", HERE)], [pl.Start("a", NEXT)]], "a", "is running"),
     "one job started twice at once": ([[A]], [[pl.Start("a", HERE), pl.Start("a", NEXT)]], "a", "is running"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import BLOCKS, ISLANDS, RACKS, cluster, mixed_cluster
 
+from builders import BLOCKS, ISLANDS, RACKS, cluster, mixed_cluster
 from dally.core.errors import UserError
 from dally.core.topology import Level, MachineSpec, build_topology, regular
 

@@ -34,7 +34,9 @@ def test_bandwidths(text: str, value: float) -> None:
     assert bandwidth(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "m", "10 parsec", "1,5h", "1h30m", "10m/s", "nan", "inf", "1e999", "--1s", "True"])
+@pytest.mark.parametrize(
+    "text", ["", "m", "10 parsec", "1,5h", "1h30m", "10m/s", "nan", "inf", "1e999", "--1s", "True"]
+)
 def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UserError, match="time"):
         seconds(text)

@@ -6,8 +6,8 @@ import difflib
 from pathlib import Path
 
 import pytest
-from builders import Flat, Spec, cluster, job, mixed_cluster, outages, play, seeded_trace, trace
 
+from builders import Flat, Spec, cluster, job, mixed_cluster, outages, play, seeded_trace, trace
 from dally.core.journal_text import encode, header
 from dally.core.topology import Topology
 from dally.simulator.faults import Faults
@@ -30,9 +30,10 @@ def eventful(made: Trace) -> Trace:
 RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | None]] = {
     "fifo": (eventful(seeded_trace(1, span=200)), RACKS, "fifo", "ideal", (0, 0), None),
     "smallest-with-outages": (seeded_trace(2, span=300), RACKS, "smallest", "level-penalty", (0, 5),
-                              outages(RACKS, {0: [(200, 260), (500, 520)], 3: [(300, 900)]}, checkpoint_interval=60)),
-    "srtf-on-mixed-gpus": (seeded_trace(3, span=300, types=(None, None, "v100", "a100")), MIXED, "srtf", "level-penalty",
-                           (3, 4), None),
+                              outages(RACKS, {0: [(200, 260), (500, 520)], 3: [(300, 900)]},
+                                      checkpoint_interval=60)),
+    "srtf-on-mixed-gpus": (seeded_trace(3, span=300, types=(None, None, "v100", "a100")), MIXED, "srtf",
+                           "level-penalty", (3, 4), None),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
 }  # fmt: skip
 
@@ -48,7 +49,9 @@ def test_the_journal_of(name: str, update_golden: bool) -> None:
         file.write_text(text)
     golden = file.read_text()
     if text != golden:
-        changed = list(difflib.unified_diff(golden.splitlines(), text.splitlines(), "golden", "now", n=2, lineterm=""))
+        changed = list(
+            difflib.unified_diff(golden.splitlines(), text.splitlines(), "golden", "now", n=2, lineterm="")
+        )
         pytest.fail("\n".join([f"{name}: the run is not what it was (renew with --update-golden):", *changed[:30]]))
 
 

@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 
 import pytest
-from builders import cluster, play
 
+from builders import cluster, play
 from dally.core.job import Job, Truth
 from dally.traces.trace import Trace
 

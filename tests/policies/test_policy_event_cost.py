@@ -8,8 +8,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from builders import SilentWorld, cluster
 
+from builders import SilentWorld, cluster
 from dally.core import events as ev
 from dally.core.job import Job
 from dally.core.journal import Journal

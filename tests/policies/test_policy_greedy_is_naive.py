@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from builders import cluster, job, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import cluster, job, play
 from dally.core.active import ActiveJob
 from dally.core.plan import Plan, Preempt, Start
 from dally.core.policy import Policy, View
@@ -21,7 +21,9 @@ GPUS = 8
 TREE = cluster(2, 4)
 
 Row = tuple[int, int, int]  # submission, GPUs, duration
-rows = st.lists(st.tuples(st.integers(0, 25), st.sampled_from([1, 1, 2, 4, 8]), st.integers(0, 12)), min_size=1, max_size=25)
+rows = st.lists(
+    st.tuples(st.integers(0, 25), st.sampled_from([1, 1, 2, 4, 8]), st.integers(0, 12)), min_size=1, max_size=25
+)
 
 
 class Checked:
@@ -85,7 +87,9 @@ class Naive:
     on: bool = False
 
 
-def naive_jcts(jobs: list[tuple[int, int, float]], order: Callable[[Naive], Any], *, preempt: bool, blocks: bool) -> list[float]:
+def naive_jcts(
+    jobs: list[tuple[int, int, float]], order: Callable[[Naive], Any], *, preempt: bool, blocks: bool
+) -> list[float]:
     """Jobs are (submission, GPUs, duration) in order of submission; the answer is one JCT for each."""
     todo = [Naive(i, *row) for i, row in enumerate(jobs)]
     here: list[Naive] = []
@@ -134,6 +138,8 @@ def test_every_job_ends_when_the_naive_scheduler_ends_it(text: str, jobs: list[R
     ordered = sorted(jobs, key=lambda row: row[0])
     made = [(submit, gpus, float(max(1, duration)) + (2.0 ** -(i + 4) if distinct else 0.0))
             for i, (submit, gpus, duration) in enumerate(ordered)]  # fmt: skip
-    played = play([job(str(i), gpus, duration, submit) for i, (submit, gpus, duration) in enumerate(made)], TREE, text)
+    played = play(
+        [job(str(i), gpus, duration, submit) for i, (submit, gpus, duration) in enumerate(made)], TREE, text
+    )
     jcts = played.jcts()
     assert [jcts[str(i)] for i in range(len(made))] == naive_jcts(made, order, preempt=preempt, blocks=blocks)

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from dally.core.errors import UserError
 from dally.policies.options import (
-    OptionInfo, all_policies, describe_options, make_policy, split_policies, written,
+    OptionInfo,
+    all_policies,
+    describe_options,
+    make_policy,
+    split_policies,
+    written,
 )  # fmt: skip
 
 POLICIES = dict(all_policies())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from builders import cluster, mixed_cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import cluster, mixed_cluster
 from dally.core.free import FreeGpus
 from dally.core.plan import Demand
 from dally.core.topology import Topology

@@ -8,9 +8,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 
-from builders import Flat, Played, Spec, cluster, job, mixed_cluster, play
 from hypothesis import strategies as st
 
+from builders import Flat, Played, Spec, cluster, job, mixed_cluster, play
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.journal import Entry, Leaving
@@ -56,8 +56,9 @@ class Case:
     def faults(self) -> Faults | None:
         if self.faulty is None:
             return None
-        return Faults(len(self.topology.machines), mtbf=500 * self.scale, mttr=20 * self.scale, job_mtbf=300 * self.scale,
-                      retries=10_000, checkpoint_interval=5 * self.scale, seed=self.faulty)  # fmt: skip
+        return Faults(len(self.topology.machines), mtbf=500 * self.scale, mttr=20 * self.scale,
+                      job_mtbf=300 * self.scale, retries=10_000, checkpoint_interval=5 * self.scale,
+                      seed=self.faulty)  # fmt: skip
 
     def play(self) -> Played:
         return play(self.jobs, self.topology, self.policy, network=self.network, cost=Flat(*self.cost),
@@ -71,8 +72,9 @@ def cases(draw: st.DrawFn, policy: str, faults: bool | None = None) -> Case:
     lengths = st.integers(0, 40) | st.floats(0.01, 40.0)
     rows = st.tuples(st.sampled_from([1, 1, 1, 2, 2, 3, 4, 8]), lengths, st.integers(0, 30) | st.floats(0, 30),
                      st.sampled_from((None, None, *topology.gpu_types)))  # fmt: skip
+    drawn = draw(st.lists(rows, min_size=1, max_size=12))
     jobs = [job(f"j{i}", gpus, duration * scale, submit * scale, gpu_type=kind)
-            for i, (gpus, duration, submit, kind) in enumerate(draw(st.lists(rows, min_size=1, max_size=12)))]  # fmt: skip
+            for i, (gpus, duration, submit, kind) in enumerate(drawn)]  # fmt: skip
     faulty = draw(st.integers(0, 99)) if faults or (faults is None and draw(st.booleans())) else None
     return Case(draw(st.sampled_from(variants(policy))), jobs, topology,
                 draw(st.sampled_from(["ideal", "level-penalty"])),
@@ -123,7 +125,9 @@ class Replay:
             assert len(self.held(entry.job)) == entry.gpus, f"{entry.job} keeps other GPUs than the journal says"
         elif isinstance(entry, (ev.Finished, ev.Failed, ev.Cancelled)):
             assert entry.job not in self.ended, f"{entry.job} ends twice"
-            assert not isinstance(entry, ev.Finished) or entry.job in self.running, f"{entry.job} ends and does not run"
+            assert not isinstance(entry, ev.Finished) or entry.job in self.running, (
+                f"{entry.job} ends and does not run"
+            )
             self.ended.add(entry.job)
             self.drop(entry.job)
         elif isinstance(entry, (ev.Interrupted, ev.Yielded)):
@@ -136,18 +140,24 @@ class Replay:
 
     def occupy(self, now: float, entry: pl.Start | pl.Migrate) -> None:
         wanted = self.jobs[entry.job]
-        assert entry.job not in self.running and entry.job not in self.ended, f"{entry.job} starts and is not waiting"
+        assert entry.job not in self.running and entry.job not in self.ended, (
+            f"{entry.job} starts and is not waiting"
+        )
         assert entry.job not in self.vacated, f"{entry.job} starts before it has yielded"
-        gpus = [(m, bit) for m, mask in entry.placement.slices for bit in range(mask.bit_length()) if mask >> bit & 1]
+        gpus = [
+            (m, bit) for m, mask in entry.placement.slices for bit in range(mask.bit_length()) if mask >> bit & 1
+        ]
         assert len(set(gpus)) == wanted.gpus, f"{entry.job} is a gang of {wanted.gpus} on {len(set(gpus))} GPUs"
         types = {self.topology.machines[m].gpu_type for m, _ in gpus}
-        assert len(types) == 1 and (wanted.gpu_type is None or types == {wanted.gpu_type}), f"{entry.job} is on {types}"
+        assert len(types) == 1 and (wanted.gpu_type is None or types == {wanted.gpu_type}), (
+            f"{entry.job} is on {types}"
+        )
         for gpu in gpus:
             assert gpu[1] < self.topology.machines[gpu[0]].gpus, f"there is no GPU {gpu}"
             assert gpu[0] not in self.down, f"{entry.job} starts on machine {gpu[0]}, which is down"
             holder = self.owner.get(gpu)
             # handed over in the plan that preempts the holder, and in no other
-            assert holder is None or now in self.moves[holder] and self.vacated.get(holder, now) == now, \
+            assert holder is None or (now in self.moves[holder] and self.vacated.get(holder, now) == now), \
                 f"GPU {gpu} is with {holder} and given to {entry.job} at {now}"  # fmt: skip
             self.owner[gpu] = entry.job
         self.running.add(entry.job)

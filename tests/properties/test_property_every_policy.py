@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from builders import cluster, job, play, watched_steps
 from every_policy import NAMES, Case, Replay, cases, runnable, variants, work_by_journal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import cluster, job, play, watched_steps
 from dally.core.job import DurationMeans
 from dally.core.journal_text import encode, header, read
 from dally.core.ledger import Ledger, Row
@@ -57,7 +57,9 @@ def test_work_is_conserved_across_preemption(policy: str, data: st.DataObject) -
 @each_policy
 @given(data=st.data())
 @settings(max_examples=EXAMPLES)
-def test_at_every_instant_every_waiting_job_has_a_reason_and_no_other_job_has(policy: str, data: st.DataObject) -> None:
+def test_at_every_instant_every_waiting_job_has_a_reason_and_no_other_job_has(
+    policy: str, data: st.DataObject
+) -> None:
     case = data.draw(cases(policy))
     instants = 0
 
@@ -67,7 +69,9 @@ def test_at_every_instant_every_waiting_job_has_a_reason_and_no_other_job_has(po
         for active in scheduler.jobs.values():
             reason = scheduler.reason(active.id)
             if active.state in (State.WAITING, State.YIELDING, State.REJECTED):
-                assert isinstance(reason, Reason) and reason.sentence, f"{active.id} waits at {now} and nobody knows why"
+                assert isinstance(reason, Reason) and reason.sentence, (
+                    f"{active.id} waits at {now} and nobody knows why"
+                )
             else:
                 assert reason is None
 
@@ -122,7 +126,12 @@ def test_the_journal_read_back_gives_the_ledger_of_the_run(policy: str, data: st
     live = played.run.ledger
     assert [[getattr(r, n) for n in Row.__slots__] for r in again.rows] == [
         [getattr(r, n) for n in Row.__slots__] for r in live.rows]  # fmt: skip
-    assert (again.segments, again.time, again.busy, again.queue) == (live.segments, live.time, live.busy, live.queue)
+    assert (again.segments, again.time, again.busy, again.queue) == (
+        live.segments,
+        live.time,
+        live.busy,
+        live.queue,
+    )
 
 
 @each_policy
@@ -140,8 +149,8 @@ def test_no_policy_beats_the_lower_bounds(policy: str, data: st.DataObject) -> N
         return
     best = played.workload.best_run_time
     capacity = {kind: case.topology.capacity(kind) for kind in case.topology.gpu_types}
-    bound = lower_bounds([j.submit_time for j in jobs], [j.gpus for j in jobs], [best[j.id] for j in jobs], capacity,
-                         [j.gpu_type for j in jobs])  # fmt: skip
+    bound = lower_bounds([j.submit_time for j in jobs], [j.gpus for j in jobs], [best[j.id] for j in jobs],
+                         capacity, [j.gpu_type for j in jobs])  # fmt: skip
     rows = [played.run.ledger.row(j.id) for j in jobs]
     jct = sum(row.jct or 0.0 for row in rows) / len(rows)
     makespan = max(row.end or 0.0 for row in rows) - min(j.submit_time for j in jobs)
@@ -172,7 +181,6 @@ def test_twice_the_bandwidth_never_makes_a_lone_job_slower_in_any_network_model(
     from dataclasses import replace
 
     from builders import RACKS
-
     from dally.core.errors import UserError
     from dally.core.topology import regular
     from dally.network.registry import make_network

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import Scripted, cluster, job, mixed_cluster, play
 
+from builders import Scripted, cluster, job, mixed_cluster, play
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.journal import Rejected
@@ -95,7 +95,9 @@ def test_a_job_cancelled_before_its_submission_is_gone_at_once_unless_it_can_sta
     ({"gpus": 1, "gpu_type": "h100"}, Token.NO_MATCHING_GPU_TYPE, "no GPU of type h100"),
     ({"gpus": 20}, Token.EXCEEDS_CAPACITY, "a gang never mixes types, so 24 GPUs are not 20 of one"),
 ])  # fmt: skip
-def test_a_job_that_can_never_run_is_turned_away_with_the_reason(asked: dict[str, object], token: Token, words: str) -> None:
+def test_a_job_that_can_never_run_is_turned_away_with_the_reason(
+    asked: dict[str, object], token: Token, words: str
+) -> None:
     tree = mixed_cluster(v100=(4, 4), a100=(8, 8))
     played = play([job("big", **asked), job("ok", 1, 5)], tree, "fifo")  # type: ignore[arg-type]
     (_, entry), = played.of(Rejected)  # fmt: skip

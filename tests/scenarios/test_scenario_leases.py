@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from builders import Flat, Scripted, at, cluster, job, play
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import Flat, Scripted, at, cluster, job, play
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job
@@ -26,8 +26,12 @@ class StepsOf(Uncontended):
         return self._step
 
 
-@pytest.mark.parametrize(("step", "lease", "ends"), [(1.0, 10.0, 10), (3.0, 10.0, 12), (10.0, 10.0, 10), (7.0, 0.5, 7)])
-def test_a_lease_ends_at_the_first_step_boundary_at_or_after_its_time(step: float, lease: float, ends: float) -> None:
+@pytest.mark.parametrize(
+    ("step", "lease", "ends"), [(1.0, 10.0, 10), (3.0, 10.0, 12), (10.0, 10.0, 10), (7.0, 0.5, 7)]
+)
+def test_a_lease_ends_at_the_first_step_boundary_at_or_after_its_time(
+    step: float, lease: float, ends: float
+) -> None:
     played = play([job("a", 1, 100)], cluster(1, 1), Scripted([pl.Start("a", HERE, lease)]), network=StepsOf(step))
     assert played.times(ev.LeaseEnded) == [ends]
 
@@ -42,7 +46,9 @@ def test_steps_are_counted_from_the_end_of_loading() -> None:
 
 
 @given(st.floats(0, 1e5), st.floats(1e-3, 1e4), st.floats(1e-3, 1e3))
-def test_a_lease_always_ends_for_the_scheduler_too_whatever_the_rounding(at_time: float, lease: float, step: float) -> None:
+def test_a_lease_always_ends_for_the_scheduler_too_whatever_the_rounding(
+    at_time: float, lease: float, step: float
+) -> None:
     ended = []
 
     class Watching(Scripted):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from builders import Flat, Played, at, cluster, job, play
 
+from builders import Flat, Played, at, cluster, job, play
 from dally.catalog import find_model
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -22,7 +22,8 @@ STORIES: dict[str, tuple[PreemptionCost | str, dict[str, float]]] = {
     # paid when it comes back: 5 s of loading
     "a constant": ("5s", {"b starts": 20, "a yields": 20, "b ends": 30, "a again": 30, "a ends": 115}),
     # 4 s to save: b is given its GPU at 20 and makes progress from 24; 3 s to load
-    "saving and loading": (Flat(4, 3), {"b starts": 20, "a yields": 24, "b ends": 34, "a again": 34, "a ends": 117}),
+    "saving and loading": (
+        Flat(4, 3), {"b starts": 20, "a yields": 24, "b ends": 34, "a again": 34, "a ends": 117}),
     # a has not yielded yet when b is through with nothing: b 10 s from 60, and a cannot come back before
     "a save longer than the successor": (
         Flat(40, 3), {"b starts": 20, "a yields": 60, "b ends": 70, "a again": 70, "a ends": 153}),
@@ -48,8 +49,9 @@ def test_a_preempted_job_keeps_what_nobody_claims_until_it_has_yielded() -> None
     assert played.run.ledger.leaving_gpu_seconds == 4
 
 
-def test_the_successor_begins_when_the_last_of_its_gpus_is_handed_over() -> None:
-    models = {"x": 3.0, "y": 8.0}
+@pytest.mark.parametrize(("x", "y"), [(3.0, 8.0), (8.0, 3.0)])
+def test_the_successor_begins_when_the_last_of_its_gpus_is_handed_over(x: float, y: float) -> None:
+    models = {"x": x, "y": y}
 
     class ByModel:
         def save(self, job: Job) -> float:
@@ -62,7 +64,7 @@ def test_the_successor_begins_when_the_last_of_its_gpus_is_handed_over() -> None
     played = play(jobs, cluster(2, 2), "srtf", cost=ByModel())
     delay = next(e.delay for _, e in played.of(ev.Measured, "c"))  # type: ignore[union-attr]
     assert (played.times(pl.Start, "c"), delay, played.end("c")) == ([50], 8, 68)
-    assert (played.times(ev.Yielded, "a"), played.times(ev.Yielded, "b")) == ([53], [58])
+    assert (played.times(ev.Yielded, "a"), played.times(ev.Yielded, "b")) == ([50 + x], [50 + y])
 
 
 @pytest.mark.parametrize("model", ["resnet50", "bert"])

@@ -32,8 +32,9 @@ def test_an_unknown_model_is_taken_to_be_of_the_assumed_size(model: str | None) 
     assert make_cost("model").save(Job("c", 0.0, 1, model=model)) == UNKNOWN_MODEL_BYTES / STORAGE_BANDWIDTH
 
 
-@pytest.mark.parametrize("text", ["", "free", "-5s", "model[", "model[]", "model[disk=5GB/s]", "model[storage=5]",
-                                  "model[storage=0 GB/s]", "model[storage=-1 GB/s]", "30s[x=1]", "nan"])  # fmt: skip
+@pytest.mark.parametrize("text", ["", "free", "-5s", "model[", "model[]", "model[disk=5GB/s]",
+                                  "model[storage=5]", "model[storage=0 GB/s]", "model[storage=-1 GB/s]",
+                                  "30s[x=1]", "nan"])  # fmt: skip
 def test_what_is_no_price_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(UserError) as caught:
         make_cost(text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import cluster
 
+from builders import cluster
 from dally.core.errors import UserError
 from dally.simulator.faults import Faults, read_outages
 

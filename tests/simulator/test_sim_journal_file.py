@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from builders import cluster, seeded_trace
 
+from builders import cluster, seeded_trace
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger, Row
 from dally.simulator.experiment import Experiment, FaultRules

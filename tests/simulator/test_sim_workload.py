@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from builders import cluster, job, mixed_cluster, play, trace
 
+from builders import cluster, job, mixed_cluster, play, trace
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans, Job, Truth
 from dally.core.placement import Placement

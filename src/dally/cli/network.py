@@ -132,7 +132,8 @@ def check(table: Path, layers: Path | None, tolerance: float, rows: int) -> None
         )
     click.echo(
         f"{len(result.rows)} rows of {result.kind}, {result.exact} exact; relative error: "
-        f"mean {100 * result.mean:.4f} %, p99 {100 * result.p99:.4f} %, max {100 * result.max:.4f} % (tolerance {100 * tolerance:g} %)"
+        f"mean {100 * result.mean:.4f} %, p99 {100 * result.p99:.4f} %, max {100 * result.max:.4f} % "
+        f"(tolerance {100 * tolerance:g} %)"
     )
     if result.max > tolerance:
         raise click.exceptions.Exit(1)

@@ -52,30 +52,43 @@ def fair_shares(demands: Sequence[float], capacity: float, counts: Sequence[int]
     return shares
 
 
+class _Member:
+    """A job on its links."""
+
+    __slots__ = ("crowds", "links", "profile", "slower", "step")
+
+    def __init__(self, profile: StepProfile, levels: int) -> None:
+        self.profile = profile
+        self.links: list[tuple[int, float]] = []  # link and demand
+        self.crowds: list[tuple[int, _Crowd]] = []  # level of each link and the crowd on it
+        self.slower = [0.0] * levels  # the slowest of its links per level; 0: not known yet
+        self.step = profile.step
+
+
 class _Crowd:
     """Jobs with the same demand on one link: what is left to one of them is left to each."""
 
     __slots__ = ("members", "slower")
 
     def __init__(self) -> None:
-        self.members: dict[str, None] = {}
+        self.members: dict[str, _Member] = {}
         self.slower = 0.0  # how many times slower than alone the link is to them; 0: not known yet
 
 
 class _Link:
-    __slots__ = ("capacity", "crowds", "demands")
+    __slots__ = ("capacity", "crowds", "demands", "level")
 
-    def __init__(self, capacity: float) -> None:
-        self.capacity = capacity
+    def __init__(self, level: int, capacity: float) -> None:
+        self.level, self.capacity = level, capacity
         self.demands: list[float] = []  # ascending, each once
         self.crowds: dict[float, _Crowd] = {}
 
-    def add(self, demand: float, job: str) -> _Crowd:
+    def add(self, demand: float, job: str, member: _Member) -> _Crowd:
         crowd = self.crowds.get(demand)
         if crowd is None:
             crowd = self.crowds[demand] = _Crowd()
             insort(self.demands, demand)
-        crowd.members[job] = None
+        crowd.members[job] = member
         return crowd
 
     def remove(self, demand: float, job: str) -> None:
@@ -85,28 +98,19 @@ class _Link:
             del self.crowds[demand]
             del self.demands[bisect_left(self.demands, demand)]
 
-    def share_out(self, affected: dict[str, None]) -> None:
+    def share_out(self, affected: dict[str, _Member]) -> None:
         """Share the link anew and add the jobs to whom it is not as it was."""
+        level = self.level
         crowds = [self.crowds[demand] for demand in self.demands]
         shares = fair_shares(self.demands, self.capacity, [len(crowd.members) for crowd in crowds])
         for crowd, share in zip(crowds, shares, strict=True):
-            slower = self.capacity / share
-            if slower != crowd.slower:
-                crowd.slower = slower
-                affected.update(crowd.members)
-
-
-class _Member:
-    """A job on its links."""
-
-    __slots__ = ("crowds", "links", "profile", "slower", "step")
-
-    def __init__(self, profile: StepProfile) -> None:
-        self.profile = profile
-        self.links: list[tuple[int, float]] = []  # link and demand
-        self.crowds: list[tuple[int, _Crowd]] = []  # level of each link and the crowd on it
-        self.slower: list[float] = []  # per level, the slowest of its links
-        self.step = profile.step
+            before, now = crowd.slower, self.capacity / share
+            crowd.slower = now
+            for job, member in crowd.members.items():
+                # Only the slowest link of a level counts: this one did, or now does.
+                slowest = member.slower[level]
+                if now > slowest or (before == slowest and now != before):
+                    affected[job] = member
 
 
 class Links:
@@ -155,45 +159,37 @@ class Links:
             self._leave(job, touched)
             self._enter(job, placement, profile, touched)
             answer[job] = profile.step
-        affected: dict[str, None] = dict.fromkeys(answer)
+        affected: dict[str, _Member] = {}
         for number in touched:
             link = self._links[number]
             if link.demands:
                 link.share_out(affected)
             else:
                 del self._links[number]
-        self._new_steps(affected, answer)
-        return answer
-
-    def _new_steps(self, affected: Iterable[str], answer: dict[str, Step]) -> None:
-        alone = [1.0] * len(self.topology.levels)
-        members = self._members
-        for job in affected:
-            member = members.get(job)
-            if member is None:
-                continue  # it crosses no link
-            slower = alone.copy()
+        levels = len(self.topology.levels)
+        for job, member in affected.items():
+            slower = [1.0] * levels
             for level, crowd in member.crowds:
                 if crowd.slower > slower[level]:
                     slower[level] = crowd.slower
-            if slower != member.slower:  # else another of its links is still the slowest
-                member.slower = slower
-                seconds = member.profile.seconds(slower)
-                if seconds != member.step.seconds:
-                    compute = member.profile.compute
-                    member.step = answer[job] = Step(seconds, compute, seconds - compute, member.profile.alone)
+            member.slower = slower
+            seconds = member.profile.seconds(slower)
+            if seconds != member.step.seconds:
+                compute = member.profile.compute
+                member.step = answer[job] = Step(seconds, compute, seconds - compute, member.profile.alone)
+        return answer
 
     def _enter(self, job: str, placement: Placement, profile: StepProfile, touched: dict[int, None]) -> None:
-        member = _Member(profile)
+        member = _Member(profile, len(self.topology.levels))
         for number, level, capacity in self.crossed(placement):
             sent = profile.bytes_per_level[level]
             if sent > 0:
                 demand = min(sent / profile.alone, capacity)
                 link = self._links.get(number)
                 if link is None:
-                    link = self._links[number] = _Link(capacity)
+                    link = self._links[number] = _Link(level, capacity)
                 member.links.append((number, demand))
-                member.crowds.append((level, link.add(demand, job)))
+                member.crowds.append((level, link.add(demand, job, member)))
                 touched[number] = None
         if member.links:
             self._members[job] = member

@@ -149,10 +149,10 @@ class Artist(_ByUnits):
         self._read: dict[str, tuple[tuple[Layer, ...], int]] = _read_folder(layers) if layers is not None else {}
 
     def step_ns(self, model: str | None, gpu_type: str, shape: Shape) -> StepNs:
-        table, silent = self._table(model, gpu_type)
+        table, silent = self.table(model, gpu_type)
         return artist_step_ns(table, self.dimensions(shape), silent)
 
-    def _table(self, model: str | None, gpu_type: str) -> tuple[tuple[Layer, ...], int]:
+    def table(self, model: str | None, gpu_type: str) -> tuple[tuple[Layer, ...], int]:
         from dally.catalog.store import normalise
 
         if self._read and model is not None:

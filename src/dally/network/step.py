@@ -123,7 +123,7 @@ class _Plan:
 
 
 @lru_cache(maxsize=512)
-def _passes(model: Model, gpu: Gpu, batch: int) -> tuple[tuple[float, ...], tuple[float, ...], float]:
+def passes(model: Model, gpu: Gpu, batch: int) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     from dally.catalog import compute_time, update_time
 
     forward, backward = compute_time(model, gpu, batch)
@@ -142,7 +142,7 @@ def profile(
     batch = model.batch_size if batch is None else batch
     gpus = gpu_count(shape.top, shape.tree, wires.machine_level)
     layout = layout_for(model, gpus, gpu, batch)
-    forward, backward, update = _passes(model, gpu, batch)
+    forward, backward, update = passes(model, gpu, batch)
     plan = _Plan(wires)
     stretch = 1 / layout.copy  # every GPU of a copy does its part
     if layout.pipeline > 1:

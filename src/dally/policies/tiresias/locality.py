@@ -77,27 +77,37 @@ class Lanes:
 
 
 class _Running:
-    """Preemptible jobs, hindmost first, with the machines they sit on; made when the first job needs to take."""
+    """Preemptible jobs, hindmost first; sorted when the first job needs to take from them."""
 
     def __init__(self, view: View, now: float, least: Fewest) -> None:
         self.least = least
-        keyed: list[tuple[Key, ActiveJob]] = []
-        for bucket in view.preemptible.buckets.values():
-            for position in range(len(bucket)):
-                job = bucket.job(position)
-                # GPUs a job has not begun to use yet are left to it: see `greedy`
-                if now > job.progress_from or job.progress_from == job.last_change:
-                    keyed.append((bucket.key(position, now), job))
-        keyed.sort(key=lambda pair: pair[0], reverse=True)
-        self._jobs = keyed
         self.evicted: dict[str, ActiveJob] = {}
+        self._view, self._now = view, now
+        self._sorted: list[tuple[Key, ActiveJob]] | None = None
+        tails = [bucket.key(-1, now) for bucket in view.preemptible.buckets.values()]
+        self._hindmost = max(tails, default=None)
 
     def behind(self, key: Key) -> Iterator[ActiveJob]:
-        for found, job in self._jobs:
+        if self._hindmost is None or self._hindmost <= key:
+            return
+        if self._sorted is None:
+            self._sorted = self._sort()
+        for found, job in self._sorted:
             if found <= key:
                 return
             if job.id not in self.evicted:
                 yield job
+
+    def _sort(self) -> list[tuple[Key, ActiveJob]]:
+        now = self._now
+        keyed = []
+        for bucket in self._view.preemptible.buckets.values():
+            for base, then, tie, number, job in bucket.entries:
+                # GPUs a job has not begun to use yet are left to it: see `greedy`
+                if now > job.progress_from or job.progress_from == job.last_change:
+                    keyed.append(((base + bucket.slope * now, then + bucket.then_slope * now, tie, number), job))
+        keyed.sort(key=lambda pair: pair[0], reverse=True)
+        return keyed
 
 
 def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None = None) -> Plan:

@@ -21,7 +21,7 @@ from dally.policies.tiresias.profile import PACK_LIMIT, Listed, Packing, Profile
 from dally.policies.tiresias.queues import Queues
 from dally.policies.tiresias.released import Released
 
-Where = Literal["profile", "strict", "any", "consolidated", "spread", "best-fit"]
+Where = Literal["auto", "profile", "strict", "any", "consolidated", "spread", "best-fit"]
 _PAPER = "NSDI'19"
 _RELEASED = "released simulator"
 
@@ -44,12 +44,12 @@ class Tiresias:
         promote: float = option(0.0, "PROMOTEKNOB: back to queue 0 after waiting so many times the executed time; "
                                 "0: never", source=_PAPER)  # fmt: skip
         continuous: bool = option(False, "no queues: the index at every moment", source=_PAPER)
-        quantum: float = option(360.0, "continuous: shortest time between getting GPUs and losing them", unit="s")
+        quantum: float | None = option(None, "continuous: shortest time between getting GPUs and losing them; "
+                                       "none: 6 minutes", unit="s")  # fmt: skip
         distribution: str | None = option(None, "gittins: CSV with a column duration, GPU-seconds of past jobs; "
                                           "none: learned from jobs as they end", source=_PAPER)  # fmt: skip
-        placement: Where | None = option(None, "where a gang goes; profile: skewed models on the fewest machines "
-                                         "or wait; strict: all models; none: profile, released: any",
-                                         source=_PAPER)  # fmt: skip
+        placement: Where = option("auto", "where a gang goes; profile: skewed models on the fewest machines or wait; "
+                                  "strict: all models; auto: profile, released: any", source=_PAPER)  # fmt: skip
         pack_limit: float = option(PACK_LIMIT, "profile: skew above which a model is consolidated, at first")
         learn: bool = option(True, "profile: fit the limit to observed slowdowns", source=_PAPER)
         tolerance: float = option(1.1, "profile: slowdown by several machines that is not worth waiting for")
@@ -85,7 +85,7 @@ def _rules(options: Tiresias.Options) -> Released | Queues | Continuous:
         _unused(options, "index", "queues", "thresholds", "promote", "placement", "pack_limit", "learn",
                 "tolerance", why=why)  # fmt: skip
         return Continuous(_quantum(options), Placing(None, Listed()), None)
-    if options.placement not in (None, "profile") or options.variant == "released":
+    if options.placement not in ("auto", "profile") or options.variant == "released":
         _unused(options, "pack_limit", "learn", "tolerance", why="only placement=profile looks at the model")
     continuous = options.continuous or options.queues == 1
     if options.continuous and options.queues not in (None, 1):
@@ -114,7 +114,7 @@ def _released(options: Tiresias.Options, samples: list[float] | None, continuous
             raise UserError("policy 'tiresias': variant=released,index=gittins needs distribution=FILE")
         index = ReleasedIndex(samples)
     limits = _limits(options, options.queues or 3)
-    return Released(limits, options.promote, RULES[options.placement or "any"], index)
+    return Released(limits, options.promote, RULES["any" if options.placement == "auto" else options.placement], index)
 
 
 def _limits(options: Tiresias.Options, queues: int) -> tuple[float, ...]:
@@ -130,9 +130,9 @@ def _limits(options: Tiresias.Options, queues: int) -> tuple[float, ...]:
 
 
 def _placing(options: Tiresias.Options) -> Placing:
-    where = options.placement or "profile"
+    where = options.placement
     packing: Packing | None = None
-    if where == "profile":
+    if where in ("auto", "profile"):
         if options.tolerance < 1:
             raise UserError(f"policy 'tiresias': tolerance={options.tolerance:g} is a slowdown and cannot be below 1")
         packing = Profile(options.pack_limit, learns=options.learn, tolerance=options.tolerance)
@@ -142,9 +142,10 @@ def _placing(options: Tiresias.Options) -> Placing:
 
 
 def _quantum(options: Tiresias.Options) -> float:
-    if not 0 < options.quantum < float("inf"):
+    quantum = 360.0 if options.quantum is None else options.quantum
+    if not 0 < quantum < float("inf"):
         raise UserError("policy 'tiresias': the continuous index needs a quantum above 0")
-    return options.quantum
+    return quantum
 
 
 def _unused(options: Any, *names: str, why: str) -> None:

@@ -6,9 +6,10 @@ queue but the last, the index decides first, with Δ up to the queue's limit. Mo
 its own, kept in a heap.
 
 PROMOTEKNOB k: a job that has run and then waits for k × the time it has executed goes back to queue 0, and both
-counts begin anew. One that has never run is in queue 0 already, but those who run always come before it: after k × the
-time queue 0 would give it, it gets the place of one that starts now, so that jobs starting later yield to it (ours:
-without this the wait of a large gang has no bound).
+counts begin anew. With the index it is served before all that were not promoted, until it is demoted again. Who
+waits in queue 0 can starve too: one that has never run comes behind all who run, and a low index behind a stream of
+high ones. After k × the time queue 0 would give it, such a job gets the place of one that starts now, so that those who
+start later yield to it (ours: without this the wait of a large gang has no bound).
 """
 
 from __future__ import annotations
@@ -91,10 +92,10 @@ class Queues:
         if self.promote <= 0:
             return
         executed = job.executed_at(now) - standing.restart_executed
-        if standing.start == math.inf:
-            executed = self.limits[0] / job.gpus  # what queue 0 would have given it
-        elif standing.queue == 0 or executed <= 0:
-            return
+        if standing.queue == 0:
+            if standing.promoted or (self.service is None and standing.start < math.inf):
+                return  # nobody who starts later is served before it
+            executed = max(executed, self.limits[0] / job.gpus)  # what queue 0 would give it
         heappush(self._due, (now + self.promote * executed, job.number, job.id, standing.epoch))
 
     def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
