@@ -60,8 +60,9 @@ def speed(topology: Topology) -> None:
     rows = [
         ("ResNet-50 on 64 GPUs, nothing remembered", seconds(cold, 300), 1e-3),
         ("ResNet-50 on 64 GPUs, compute times remembered", seconds(other_placement, 300), 1e-3),
-        ("ResNet-50 on 64 GPUs, remembered", seconds(lambda: network.step_time(job, placement, 0.0), 100, 1000), 1e-6),
-    ]
+        ("ResNet-50 on 64 GPUs, remembered",
+         seconds(lambda: network.step_time(job, placement, 0.0), 100, 1000), 1e-6),
+    ]  # fmt: skip
     print(f"{'question':<50}{'median':>12}{'goal':>12}{'goal/ours':>12}")
     for name, taken, goal in rows:
         print(f"{name:<50}{taken * 1e6:>9.2f} µs{goal * 1e6:>9.0f} µs{goal / taken:>11.1f}x")

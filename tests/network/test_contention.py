@@ -40,7 +40,12 @@ def test_a_share_is_what_max_min_fairness_leaves_to_a_taker(demands: list[float]
         assert share <= capacity
 
 
-@given(st.lists(st.tuples(st.floats(1e3, 1e9), st.integers(1, 4)), min_size=1, max_size=6, unique_by=lambda d: d[0]))
+CROWDS = st.lists(
+    st.tuples(st.floats(1e3, 1e9), st.integers(1, 4)), min_size=1, max_size=6, unique_by=lambda d: d[0]
+)
+
+
+@given(CROWDS)
 def test_jobs_of_equal_demand_may_be_counted_together(groups: list[tuple[float, int]]) -> None:
     groups.sort()
     capacity = max(2e9, sum(u * n for u, n in groups) / 2)
@@ -78,7 +83,7 @@ def fresh(which: str = "plain") -> Analytic:
 
 @given(gangs(), st.sampled_from(["plain", "islands"]))
 @settings(max_examples=40, deadline=None)
-def test_adding_a_job_never_speeds_up_another(jobs, which) -> None:  # type: ignore[no-untyped-def]
+def test_adding_a_job_never_speeds_up_another(jobs, which) -> None:
     network = fresh(which)
     now: dict[str, float] = {}
     for job, placement in jobs:
@@ -93,7 +98,7 @@ def test_adding_a_job_never_speeds_up_another(jobs, which) -> None:  # type: ign
 
 @given(gangs(), st.data(), st.sampled_from(["plain", "islands"]))
 @settings(max_examples=40, deadline=None)
-def test_what_happened_before_does_not_matter(jobs, data, which) -> None:  # type: ignore[no-untyped-def]
+def test_what_happened_before_does_not_matter(jobs, data, which) -> None:
     network = fresh(which)
     now: dict[str, float] = {}
     for gang in jobs:
@@ -160,11 +165,13 @@ def test_a_migrated_job_is_counted_once() -> None:
     network.moved([], [(job, place((0, 4), (1, 4)))], 0.0)
     step = network.moved(["a"], [(job, place((0, 4), (2, 4)))], 0.0)["a"]
     assert step.seconds == step.alone
-    assert network.moved([], [(Job("b", 0, 2, model="vgg16"), Placement.of([(1, 0x10), (3, 1)]))], 0.0).keys() == {"b"}
+    other = Placement.of([(1, 0x10), (3, 1)])
+    assert network.moved([], [(Job("b", 0, 2, model="vgg16"), other)], 0.0).keys() == {"b"}
 
 
 def test_contention_can_be_switched_off() -> None:
     network = Analytic(TOPOLOGY, contention=False)
-    jobs = [(Job(str(i), 0, 8, model="vgg16"), Placement.of([(0, 0xF << 4 * i), (1, 0xF << 4 * i)])) for i in (0, 1)]
+    halves = [Placement.of([(0, mask), (1, mask)]) for mask in (0xF, 0xF0)]
+    jobs = [(Job(str(i), 0, 8, model="vgg16"), placement) for i, placement in enumerate(halves)]
     assert all(step.seconds == step.alone for step in network.moved([], jobs, 0.0).values())
     assert network.moved(["0"], [], 0.0) == {}

@@ -18,7 +18,7 @@ TOTAL = {"all-reduce": 2.0, "reduce-scatter": 1.0, "all-gather": 1.0, "broadcast
 sizes = st.floats(1.0, 1e10)
 
 
-def by_name(topology, placement: Placement, op="all-reduce") -> dict[str, Cost]:  # type: ignore[no-untyped-def]
+def by_name(topology, placement: Placement, op="all-reduce") -> dict[str, Cost]:
     shapes = Shapes(topology)
     return {cost.algorithm: cost for cost in costs(shapes.of(placement), shapes.wires, op, "any")}
 
@@ -46,7 +46,7 @@ def test_parameter_servers_see_every_gradient_and_every_weight_once(placement: P
 
 
 @given(placements(least=2), sizes, st.sampled_from(COLLECTIVES), st.sampled_from(["auto", "any"]))
-def test_the_chooser_is_never_slower_than_the_best_algorithm_it_knows(placement, size, op, choice) -> None:  # type: ignore[no-untyped-def]
+def test_the_chooser_is_never_slower_than_the_best_algorithm_it_knows(placement, size, op, choice) -> None:
     shapes = Shapes(cluster())
     shape = shapes.of(placement)
     chosen = choose(costs(shape, shapes.wires, op, choice), size).seconds(size)
@@ -56,7 +56,7 @@ def test_the_chooser_is_never_slower_than_the_best_algorithm_it_knows(placement,
 
 
 @given(placements(least=2), sizes, st.floats(1.0, 10.0), st.floats(1.0, 10.0), st.integers(0, 2))
-def test_more_bandwidth_or_less_latency_never_slows_a_collective(placement, size, more, less, which) -> None:  # type: ignore[no-untyped-def]
+def test_more_bandwidth_or_less_latency_never_slows_a_collective(placement, size, more, less, which) -> None:
     bandwidths = [300e9, 12.5e9, 25e9]
     latencies = [1e-6, 5e-6, 2e-5]
     slow = by_name(cluster(*bandwidths, latencies), placement)
@@ -68,7 +68,7 @@ def test_more_bandwidth_or_less_latency_never_slows_a_collective(placement, size
 
 
 @given(placements(least=2), st.permutations(range(MACHINES)), st.permutations(range(RACKS)))
-def test_a_permutation_of_machines_and_racks_changes_nothing(placement, machines, racks) -> None:  # type: ignore[no-untyped-def]
+def test_a_permutation_of_machines_and_racks_changes_nothing(placement, machines, racks) -> None:
     shapes = Shapes(cluster())
     moved = Placement.of(
         (racks[machine // MACHINES] * MACHINES + machines[machine % MACHINES], mask)

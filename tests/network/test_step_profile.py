@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -21,12 +22,14 @@ from dally.network.step import Moment, StepOptions, StepProfile, passes, profile
 GPU = find_gpu("V100")
 
 
-def step_of(name: str, placement: Placement, topology: Topology | None = None, **options) -> StepProfile:  # type: ignore[no-untyped-def]
+def step_of(name: str, placement: Placement, topology: Topology | None = None, **options) -> StepProfile:
     shapes = Shapes(topology or cluster())
     return profile(find_model(name), GPU, shapes.of(placement), shapes.wires, StepOptions(**options))
 
 
-def simulated(name: str, placement: Placement, topology: Topology, bucket: float | None, slower: list[float]) -> float:
+def simulated(
+    name: str, placement: Placement, topology: Topology, bucket: float | None, slower: list[float]
+) -> float:
     """Buckets walked in backward order, one collective at a time, algorithms chosen without neighbours."""
     model = find_model(name)
     shapes = Shapes(topology)
@@ -48,7 +51,7 @@ def simulated(name: str, placement: Placement, topology: Topology, bucket: float
     st.sampled_from([None, 1e6, 25 * 2**20]), st.lists(st.floats(1.0, 50.0), min_size=2, max_size=2),
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_the_envelope_is_the_recursion_for_every_slowness_of_the_links(placement, name, bucket, shared) -> None:  # type: ignore[no-untyped-def]
+def test_the_envelope_is_the_recursion_for_every_slowness_of_the_links(placement, name, bucket, shared) -> None:
     slower = [1.0, *shared]
     found = step_of(name, placement, bucket=bucket)
     expected = simulated(name, placement, cluster(), bucket, slower)
@@ -60,7 +63,7 @@ def test_the_envelope_is_the_recursion_for_every_slowness_of_the_links(placement
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=2, max_size=12), st.floats(0, 50))
-def test_a_hull_of_lines_keeps_the_highest_everywhere(pairs, extra) -> None:  # type: ignore[no-untyped-def]
+def test_a_hull_of_lines_keeps_the_highest_everywhere(pairs, extra) -> None:
     lines = [(v, (m,)) for v, m in pairs]
     kept = latest(lines[:1], lines[1:])
     assert max(v + m * extra for v, (m,) in kept) == pytest.approx(max(v + m * extra for v, (m,) in lines))
@@ -87,7 +90,7 @@ def test_every_model_has_a_finite_step_on_any_gang(name: str) -> None:
 @given(placements(least=2), st.sampled_from(["resnet50", "gpt2-xl", "dlrm", "llama-70b"]), st.integers(0, 2),
        st.floats(1.0, 20.0), st.floats(1.0, 20.0))  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_more_bandwidth_or_less_latency_never_slows_a_lone_job(placement, name, which, more, less) -> None:  # type: ignore[no-untyped-def]
+def test_more_bandwidth_or_less_latency_never_slows_a_lone_job(placement, name, which, more, less) -> None:
     bandwidths, latencies = [300e9, 3e9, 6e9], [1e-6, 5e-6, 2e-5]
     slow = step_of(name, placement, cluster(*bandwidths, latencies)).alone
     bandwidths[which] *= more
@@ -110,7 +113,7 @@ def test_buckets_close_at_the_layer_that_fills_them() -> None:
     sends = [moment for moment in timeline if moment.lane == "network"]
     assert sum(moment.size for moment in sends) == model.gradient_bytes
     assert all(moment.size >= 25 * 2**20 for moment in sends[:-1])
-    assert all(a.end <= b.start for a, b in zip(sends, sends[1:], strict=False))
+    assert all(a.end <= b.start for a, b in itertools.pairwise(sends))
     assert timeline[-1].end == pytest.approx(found.alone)
 
 
@@ -156,11 +159,35 @@ def test_a_pipeline_pays_for_its_bubble() -> None:
     forward, backward, _ = passes(model, GPU, model.batch_size)
     bubble = 1 + 3 / model.batch_size
     assert piped.layout.text() == "pipeline 4 × data 2"
-    assert piped.compute == pytest.approx((sum(forward) + sum(backward)) / 4 * bubble + (plain.compute - sum(forward)
-                                          - sum(backward)) / 4)  # fmt: skip
+    both = sum(forward) + sum(backward)
+    assert piped.compute == pytest.approx(both / 4 * bubble + (plain.compute - both) / 4)
 
 
 def test_parameter_servers_load_the_nics_more_than_a_ring() -> None:
     placement = place((0, 8), (1, 8), (2, 8))
     servers = step_of("vgg16", placement, algorithm="parameter-server")
     assert servers.bytes_per_level[1] > step_of("vgg16", placement, algorithm="ring").bytes_per_level[1]
+
+
+def test_the_ranks_of_a_copy_share_the_nics_when_copies_exchange_gradients() -> None:
+    shapes = Shapes(cluster())
+    model = replace(find_model("llama-7b"), parallelism=Parallelism(tensor=4, sharded=True))
+    timeline: list[Moment] = []
+    shape = shapes.of(place((0, 8), (1, 8)))
+    found = profile(model, GPU, shape, shapes.wires, StepOptions("ring"), timeline=timeline)
+    sent = sum(m.size for m in timeline if m.what.startswith(("weights", "gradients")))
+    # four groups of four GPUs, two on each machine: every group's ring leaves a machine once
+    assert found.layout.text() == "tensor 4 × sharded data 4"
+    assert found.bytes_per_level[1] == pytest.approx(4 * 3 / 4 * sent)
+
+
+def test_pipeline_stages_on_different_machines_send_through_the_nics() -> None:
+    shapes = Shapes(cluster())
+    model = replace(find_model("gpt2"), parallelism=Parallelism(pipeline=2))
+    near = profile(model, GPU, shapes.of(place((0, 2))), shapes.wires)
+    far = profile(model, GPU, shapes.of(place((0, 1), (1, 1))), shapes.wires)
+    slots = 2 * (model.batch_size + 1)
+    sample = 1024 * 768 * model.precision.compute_width  # tokens × hidden × bytes of an activation
+    assert near.bytes_per_level[1] == 0
+    assert far.bytes_per_level[1] == pytest.approx(slots * sample)
+    assert far.alone > near.alone

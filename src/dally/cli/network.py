@@ -18,7 +18,7 @@ def command() -> None:
 
 @command.command()
 @click.option("--model", "-m", required=True, metavar="M", help="A model of the catalog.")
-@click.option("--gpus", "-g", type=click.IntRange(min=1), help="GPUs of the gang; may be left out with --placement.")
+@click.option("--gpus", "-g", type=click.IntRange(min=1), help="GPUs of the gang; --placement may say it instead.")
 @click.option("--cluster", "-c", default="4x8x8", show_default=True, metavar="C", help="As for `dally simulate`.")
 @click.option("--fabric", metavar="PRESET", help="Links of a cluster given by its shape.")
 @click.option("--placement", "-p", metavar="P",
@@ -26,7 +26,8 @@ def command() -> None:
 @click.option("--network", "-n", default="analytic", show_default=True, metavar="N",
               help="analytic[algorithm=…,bucket=25MB|layer].")  # fmt: skip
 @click.option("--levels", is_flag=True, help="Compare with the same gang at each level of the cluster.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html", help="Draw a timeline.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html",
+              help="Draw a timeline.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print figures as JSON (seconds and bytes).")
 def step(model: str, gpus: int | None, cluster: str, fabric: str | None, placement: str | None, network: str,
          levels: bool, plot: Path | None, as_json: bool) -> None:  # fmt: skip
@@ -97,8 +98,8 @@ def _draw(report: StepReport, path: Path) -> None:
                           "%{x:.3f} ms long<extra></extra>",
         )  # fmt: skip
     figure.add_vline(x=report.profile.compute * 1e3, line_dash="dot", annotation_text="compute alone")
-    figure.update_layout(title=report.sentence, barmode="overlay", xaxis_title="milliseconds", template="plotly_white",
-                         title_font_size=13, yaxis={"autorange": "reversed"})  # fmt: skip
+    figure.update_layout(title=report.sentence, barmode="overlay", xaxis_title="milliseconds", title_font_size=13,
+                         template="plotly_white", yaxis={"autorange": "reversed"})  # fmt: skip
     from dally.core.errors import UserError
 
     try:
@@ -110,7 +111,7 @@ def _draw(report: StepReport, path: Path) -> None:
 @command.command()
 @click.argument("table", type=click.Path(path_type=Path))
 @click.option("--layers", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder of layers_<model>.csv for a table of step shares; by default the table's own.")  # fmt: skip
+              help="Folder of layers_<model>.csv for step shares; by default the table's own.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(min=0), default=0.01, show_default=True,
               help="Largest relative error that passes.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=0), default=10, show_default=True, help="Worst rows to show.")
@@ -127,7 +128,10 @@ def check(table: Path, layers: Path | None, tolerance: float, rows: int) -> None
     if worst:
         print_table(
             ("line", "what", "measured", "predicted", "error"),
-            [(str(r.line), r.what, f"{r.measured:.6g}", f"{r.predicted:.6g}", f"{100 * r.error:.4f} %") for r in worst],
+            [
+                (str(r.line), r.what, f"{r.measured:.6g}", f"{r.predicted:.6g}", f"{100 * r.error:.4f} %")
+                for r in worst
+            ],
             "Worst rows",
         )
     click.echo(

@@ -29,7 +29,7 @@ class Row:
         self.running = 0.0  # seconds it held GPUs
         self.comm = 0.0  # of these, seconds of communication that nothing hid
         self.neighbour_loss = 0.0  # of these, seconds lost to other jobs on its links
-        self.lost = 0.0  # of these, seconds of loading, hand-over and work done again
+        self.lost = 0.0  # of these, seconds of loading and hand-over
         self.level: int | None = None  # outermost level it was placed at
         self.preemptions = self.migrations = 0
         self._placement: Placement | None = None

@@ -49,7 +49,9 @@ class Analytic:
         except KeyError:
             return self._placed_profile(job.model, placement).step
 
-    def moved(self, left: Sequence[str], entered: Sequence[tuple[Job, Placement]], now: float) -> Mapping[str, Step]:
+    def moved(
+        self, left: Sequence[str], entered: Sequence[tuple[Job, Placement]], now: float
+    ) -> Mapping[str, Step]:
         if not self.contention:
             return {job.id: self.step_time(job, placement, now) for job, placement in entered}
         return self.links.change(

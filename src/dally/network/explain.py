@@ -43,13 +43,13 @@ class StepReport:
     def phases(self) -> list[tuple[str, str, str, str, str, str]]:
         """Rows of a table: lane, what, start, end, bytes, algorithm."""
         return [
-            (m.lane, m.what, f"{m.start * 1e3:,.2f} ms", f"{m.end * 1e3:,.2f} ms", show_bytes(m.size) if m.size else "",
-             m.algorithm)
+            (m.lane, m.what, f"{m.start * 1e3:,.2f} ms", f"{m.end * 1e3:,.2f} ms",
+             show_bytes(m.size) if m.size else "", m.algorithm)
             for m in self.timeline
         ]  # fmt: skip
 
     def bytes_rows(self) -> list[tuple[str, str, str]]:
-        """Rows of a table: level, bytes through its busiest port per step, bytes sent by all GPUs that meet there."""
+        """Rows of a table: level, bytes per step through its busiest port, bytes sent by all that meet there."""
         p = self.profile
         return [
             (name, show_bytes(p.bytes_per_level[i]), show_bytes(p.traffic_per_level[i]))
@@ -163,7 +163,8 @@ def _by_name(text: str, topology: Topology) -> Placement:
             raise UserError(f"placement {text!r}: machine {name.strip()!r} is there twice")
         if not 1 <= int(count) <= topology.machines[machine].gpus:
             raise UserError(
-                f"placement {text!r}: machine {name.strip()!r} has {topology.machines[machine].gpus} GPUs, not {count}"
+                f"placement {text!r}: machine {name.strip()!r} has {topology.machines[machine].gpus} GPUs, "
+                f"not {count.strip()}"
             )
         slices[machine] = (1 << int(count)) - 1
     return Placement.of(slices.items())

@@ -83,7 +83,7 @@ class _ByUnits(Uncontended):
 
 
 class Astra(_ByUnits):
-    """ASTRA-sim's congestion-unaware backend to the nanosecond; rings, and direct where all are connected to all."""
+    """ASTRA-sim's congestion-unaware backend to the nanosecond: rings, or direct where all are connected."""
 
     def __init__(self, topology: Topology, bucket_bytes: int | None = BUCKET_BYTES) -> None:
         super().__init__(topology)
@@ -101,7 +101,7 @@ class Astra(_ByUnits):
         return data_parallel_step_ns(layers, fabric, self.bucket_bytes)
 
     def fabric(self, shape: Shape) -> Fabric | None:
-        """The hierarchy a shape occupies; None for one GPU. A port's bandwidth is split among the GPUs behind it."""
+        """The hierarchy a shape occupies; None: one GPU. A port's bandwidth is split among the GPUs behind it."""
         wires = self._known.shapes.wires
         group = Group(shape, wires)
         own = wires.machine_level
@@ -125,9 +125,11 @@ def _nothing() -> Fabric:
 
 
 class AstraSimulator(Astra):
-    """The same questions put to an installed ASTRA-sim (see docs/network/astra.md); compute in whole microseconds."""
+    """The same put to an installed ASTRA-sim (docs/network/astra.md), which computes in whole microseconds."""
 
-    def __init__(self, topology: Topology, bucket_bytes: int | None = BUCKET_BYTES, cache: Path | None = None) -> None:
+    def __init__(
+        self, topology: Topology, bucket_bytes: int | None = BUCKET_BYTES, cache: Path | None = None
+    ) -> None:
         from dally.network.astra.bridge import AstraSim, find_binary
 
         super().__init__(topology, bucket_bytes)

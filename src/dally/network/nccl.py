@@ -323,7 +323,7 @@ def parameter_server(group: Group, op: Collective) -> Cost:
     count = len(machines)
     phase: list[tuple[int, float]] = [(0, 2.0 * group.slowness[0])]
     for q in group.network:
-        # A unit with S of the M servers and k GPUs: its workers reach the other servers, its servers the other GPUs.
+        # A unit's workers reach the servers of the others, and its servers the others' workers.
         load = 0.0
         for start, stop in group.spans[q - 1]:
             servers = sum(start <= a < stop for a, _ in machines)

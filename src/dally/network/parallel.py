@@ -61,8 +61,8 @@ def layout_for(model: Model, gpus: int, gpu: Gpu, batch: int | None = None) -> L
     needed = model.memory_bytes(batch, gpus)
     if needed > gpu.memory_bytes:
         notes.append(
-            f"it needs {needed / 1e9:.0f} GB on each GPU where the {gpu.name} has {gpu.memory_bytes / 1e9:.0f}: states "
-            "are taken to be offloaded to host memory, at no cost in time"
+            f"it needs {needed / 1e9:.0f} GB on each GPU where the {gpu.name} has "
+            f"{gpu.memory_bytes / 1e9:.0f}: states are taken to be offloaded to host memory, at no cost in time"
         )
     return Layout(tensor, pipeline, data, hint.sharded and data > 1, tuple(notes))
 

@@ -39,7 +39,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """The links of a topology as collectives see them, per level: seconds per byte of a port, seconds per message."""
+    """The links of a topology as collectives see them: per level, seconds per byte of a port and per message."""
 
     levels: tuple[Level, ...]
     machine_level: int

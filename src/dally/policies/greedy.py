@@ -8,6 +8,7 @@ the back of the order only as far as somebody in front needs their GPUs.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 
 from dally.core.active import ActiveJob
@@ -47,7 +48,7 @@ def plan_in_order(view: View, now: float, place: Rule) -> Plan:
             chosen.append((bucket.job(heads[bucket.demand]), Demand(bucket.demand.gpus, settled)))
             _advance(heads, bucket)
     plan = _carry(view, [], chosen, place, None)
-    plan += [waits_for_gpus(d) if d == blocked else waits_its_turn(d) for d in view.waiting.buckets]
+    plan += [waits_for_gpus(d) if d == blocked else waits_its_turn(d) for d in _still_waiting(view, [], chosen)]
     return plan
 
 
@@ -96,7 +97,7 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
     while released:
         settle_foremost_released()
     plan = _carry(view, evicted, chosen, place, lease)
-    plan += [waits_for_gpus(demand) for demand in view.waiting.buckets]
+    plan += [waits_for_gpus(demand) for demand in _still_waiting(view, evicted, chosen)]
     return plan
 
 
@@ -151,6 +152,16 @@ def _advance(heads: dict[Demand, int], bucket: Bucket) -> None:
     heads[bucket.demand] += 1
     if heads[bucket.demand] == len(bucket):
         del heads[bucket.demand]
+
+
+def _still_waiting(view: View, evicted: list[ActiveJob], chosen: Chosen) -> list[Demand]:
+    """Demands of which somebody waits once those evicted are back in the queue and those chosen have started."""
+    buckets = view.waiting.buckets
+    if not chosen:
+        return list(buckets)
+    started = Counter(job.demand for job, _ in chosen)
+    waiting = [demand for demand, bucket in buckets.items() if len(bucket) > started[demand]]
+    return waiting + list(dict.fromkeys(job.demand for job in evicted if job.demand not in waiting))
 
 
 def _carry(view: View, evicted: list[ActiveJob], chosen: Chosen, place: Rule, lease: float | None) -> Plan:

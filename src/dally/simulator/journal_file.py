@@ -50,5 +50,7 @@ def read_journal(path: str | Path) -> Iterator[tuple[float, Entry]]:
     try:
         with opening(path, "rt") as lines:
             yield from read(lines, str(path))
-    except (OSError, UnicodeDecodeError, EOFError) as error:
+    except EOFError:
+        return  # a run that was killed: the compressed stream ends where it stopped
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the journal cannot be read: {error}") from error

@@ -144,8 +144,7 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None
     lanes.unexplained = {}
     plan: Plan = [Preempt(job_id) for job_id in running.evicted]
     plan += starts
-    plan += [waits_for_gpus(demand) for demand in view.waiting.buckets]
-    plan += [waits_for_gpus(job.demand) for job in running.evicted.values()]
+    plan += [waits_for_gpus(demand) for demand in dict.fromkeys(demand for demand, _ in lanes.buckets)]
     plan += [lanes.explain(job, most, least.largest) for job in explained if job.id not in started]
     return plan
 

@@ -98,7 +98,7 @@ def _rules(options: Tiresias.Options) -> Released | Queues | Continuous:
         _unused(options, "promote", "thresholds", why="without queues there is nothing to move between")
         return Continuous(_quantum(options), placing, service)
     _unused(options, "quantum", why="only the continuous index has one")
-    return Queues(_limits(options, options.queues or 2), options.promote, placing, service)
+    return Queues(_limits(options, 2 if options.queues is None else options.queues), options.promote, placing, service)
 
 
 def _released(options: Tiresias.Options, samples: list[float] | None, continuous: bool) -> Released:
@@ -113,7 +113,7 @@ def _released(options: Tiresias.Options, samples: list[float] | None, continuous
         if samples is None:
             raise UserError("policy 'tiresias': variant=released,index=gittins needs distribution=FILE")
         index = ReleasedIndex(samples)
-    limits = _limits(options, options.queues or 3)
+    limits = _limits(options, 3 if options.queues is None else options.queues)
     return Released(limits, options.promote, RULES["any" if options.placement == "auto" else options.placement], index)
 
 

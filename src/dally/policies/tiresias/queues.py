@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
-from dally.core.plan import Plan, WakeAt
+from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import State
@@ -56,17 +56,8 @@ class Queues:
         if standing is None:
             standing = self._jobs[job.id] = _Standing()
             self._time_promotion(job, standing, now)
-        running = job.state is State.RUNNING
-        if running != standing.running:
-            standing.running = running
-            standing.epoch += 1
-            if running:
-                if standing.start == math.inf:
-                    standing.start = now
-                self._time_demotion(job, standing, now)
-            else:
-                self._upper.pop(job.id, None)
-                self._time_promotion(job, standing, now)
+        elif standing.running and job.state is State.WAITING:  # a fault took its GPUs: nobody planned that
+            self._pause(job, standing, now)
         return self.placing.ranked(job, self._rank(job, standing, now))
 
     def _rank(self, job: ActiveJob, standing: _Standing, now: float) -> Rank:
@@ -77,6 +68,18 @@ class Queues:
         attained = job.attained_at(now) - standing.restart
         index = self.service.known.until(attained, self.limits[standing.queue])
         return Rank(standing.queue, then=-index, tie=(standing.start,))
+
+    def _resume(self, job: ActiveJob, standing: _Standing, now: float) -> None:
+        standing.running = True
+        standing.epoch += 1
+        standing.start = min(standing.start, now)
+        self._time_demotion(job, standing, now)
+
+    def _pause(self, job: ActiveJob, standing: _Standing, now: float) -> None:
+        standing.running = False
+        standing.epoch += 1
+        self._upper.pop(job.id, None)
+        self._time_promotion(job, standing, now)
 
     # --- moving between queues ----------------------------------------------------------------------------
 
@@ -121,14 +124,14 @@ class Queues:
             if standing is None or standing.epoch != epoch:
                 continue
             job = view.job(job_id)
-            if job.state is State.RUNNING:
+            if standing.running:
                 standing.queue += 1
                 standing.promoted = False
                 self._upper.pop(job_id, None)
                 self._time_demotion(job, standing, now)
-            elif job.state is State.WAITING and standing.start == math.inf:
+            elif standing.start == math.inf:
                 standing.start, standing.promoted = now, True
-            elif job.state is State.WAITING:
+            else:
                 standing.epoch += 1
                 standing.queue, standing.promoted = 0, True
                 standing.restart, standing.restart_executed = job.attained, job.executed
@@ -137,6 +140,11 @@ class Queues:
 
     def plan(self, view: View, now: float) -> Plan:
         plan = self.placing.plan(view, now)
+        for action in plan:
+            if isinstance(action, Start):
+                self._resume(view.job(action.job), self._jobs[action.job], now)
+            elif isinstance(action, Preempt):
+                self._pause(view.job(action.job), self._jobs[action.job], now)
         while self._due:
             due, _, job_id, epoch = self._due[0]
             standing = self._jobs.get(job_id)

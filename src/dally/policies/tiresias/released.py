@@ -27,7 +27,7 @@ from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import State
-from dally.policies.greedy import plan_by_rank
+from dally.policies.greedy import plan_by_rank, waits_for_gpus
 from dally.policies.placing import Rule
 from dally.policies.tiresias.gittins import ReleasedIndex
 
@@ -159,7 +159,8 @@ class Released:
 
     def plan(self, view: View, now: float) -> Plan:
         if self._stale:
-            return [] if self._jump is None or self._jump <= now else [WakeAt(self._jump)]
+            idle: Plan = [waits_for_gpus(demand) for demand in view.waiting.buckets]
+            return idle if self._jump is None or self._jump <= now else [*idle, WakeAt(self._jump)]
         plan = plan_by_rank(view, now, self.place, preempt=True)
         evicted = [action.job for action in plan if isinstance(action, Preempt)]
         entered = [action.job for action in plan if isinstance(action, Start)]
