@@ -124,12 +124,12 @@ def check(table: Path, layers: Path | None, tolerance: float, rows: int) -> None
     from dally.network.check import check as check_table
 
     result = check_table(table, layers)
-    worst = sorted(result.rows, key=lambda row: -row.error)[:rows]
+    worst = sorted((row for row in result.rows if row.error > 0), key=lambda row: -row.error)[:rows]
     if worst:
         print_table(
             ("line", "what", "measured", "predicted", "error"),
             [
-                (str(r.line), r.what, f"{r.measured:.6g}", f"{r.predicted:.6g}", f"{100 * r.error:.4f} %")
+                (str(r.line), r.what, f"{r.measured:.6g}", f"{r.predicted:.6g}", f"{100 * r.error:.2g} %")
                 for r in worst
             ],
             "Worst rows",

@@ -28,6 +28,11 @@ class Step(NamedTuple):
 
 
 class NetworkModel(Protocol):
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was assumed about jobs and GPUs so far, each once."""
+        ...
+
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
         """The step of this job on these GPUs with nobody else on the links."""
         ...
@@ -39,6 +44,10 @@ class NetworkModel(Protocol):
 
 class Uncontended:
     """Base of models in which jobs do not disturb each other."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return ()
 
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
         raise NotImplementedError

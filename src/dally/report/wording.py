@@ -30,13 +30,13 @@ def column_times(values: Sequence[float | None]) -> list[str]:
         return [time_text(value) for value in values]
     middle = known[len(known) // 2]
     unit, factor = next((unit, factor) for unit, factor, least in _UNITS if middle >= least)
-    return [ABSENT if value is None else f"{_figure(value / factor)} {unit}" for value in values]
+    return [ABSENT if value is None else f"{_figure(value / factor)} {unit}" if value else "0" for value in values]
 
 
 def _figure(value: float) -> str:
     """Three digits: 0.86, 5.10, 25.5, 120; at most two behind the point."""
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{digits}f}" if value else "0"
+    return f"{value:,.{digits}f}"
 
 
 def share_text(value: float | None) -> str:

@@ -54,7 +54,10 @@ class Experiment:
     def check(self) -> Workload:
         """Fail early, in the parent, where an error can be said in one line."""
         make_cost(self.preemption_cost)
-        return self.workload(make_network(self.network, self.topology))
+        network = make_network(self.network, self.topology)
+        workload = self.workload(network)
+        workload.notes.extend(network.notes)
+        return workload
 
     def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
         """One policy, from the first arrival to the last end. `journal`: the file to write."""

@@ -1,0 +1,1 @@
+"""Published comparisons run again: workload and cluster shaped like a paper's, its schedulers, its figures."""
