@@ -27,6 +27,12 @@ def test_by_model_it_is_paid_once_to_save_and_once_to_load() -> None:
     assert faster.save(bert) == pytest.approx(seconds / 4)
 
 
+def test_after_dallys_authors_gpus_come_back_a_second_later_for_each_of_them() -> None:
+    eight = Job("d", 0.0, 8)
+    cost = make_cost("original")
+    assert (cost.save(eight), cost.restore(eight)) == (8, 0)
+
+
 @pytest.mark.parametrize("model", [None, "a model nobody knows"])
 def test_an_unknown_model_is_taken_to_be_of_the_assumed_size(model: str | None) -> None:
     assert make_cost("model").save(Job("c", 0.0, 1, model=model)) == UNKNOWN_MODEL_BYTES / STORAGE_BANDWIDTH

@@ -49,7 +49,7 @@ def experiment_options(command: F) -> F:
                      help="What the trace's durations stand for; default: what its format says."),
         click.option("--traced-cluster", metavar="C", help="Where the trace was recorded, if not on --cluster."),
         click.option("--preemption-cost", default="model", show_default=True, metavar="X",
-                     help="0, a time such as 30s, or model[storage=5GB/s]: checkpoint bytes over bandwidth."),
+                     help="0, a time such as 30s, model[storage=5GB/s]: checkpoint bytes over bandwidth, or original."),
         click.option("--seed", default=0, show_default=True, help="Of synthesis, faults and noise."),
         click.option("--jobs", type=click.IntRange(min=1), help="Jobs to synthesise, or the first so many of a file."),
         click.option("--load", type=click.FloatRange(min=0, min_open=True),

@@ -35,6 +35,16 @@ class Constant:
         return self.price
 
 
+class Original:
+    """The rule of Dally's authors: freed GPUs come back 1 s × number of GPUs later; loading is free."""
+
+    def save(self, job: Job) -> float:
+        return 1.0 * job.gpus
+
+    def restore(self, job: Job) -> float:
+        return 0.0
+
+
 class FromModelSize:
     """Checkpoint bytes over storage bandwidth, once to save and once to load."""
 
@@ -65,7 +75,9 @@ class FromModelSize:
 
 
 def make_cost(text: str) -> PreemptionCost:
-    """`0`, `30s`: the same for all; `model` or `model[storage=5GB/s]`: from the model's size."""
+    """`0`, `30s`: the same for all; `model` or `model[storage=5GB/s]`: from its size; `original`: Dally's authors'."""
+    if text.strip() == "original":
+        return Original()
     name, bracket, inside = text.strip().partition("[")
     if name == "model":
         if not bracket:
@@ -80,7 +92,7 @@ def make_cost(text: str) -> PreemptionCost:
     try:
         price = seconds(text)
     except UserError:
-        known = "0, a time such as 30s, model or model[storage=5GB/s]"
+        known = "0, a time such as 30s, model, model[storage=5GB/s] or original"
         raise UserError(f"preemption cost {text!r}: write {known}") from None
     if price < 0:
         raise UserError(f"preemption cost {text!r} must not be negative")

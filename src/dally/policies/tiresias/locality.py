@@ -10,6 +10,8 @@ lane's head answers for all behind it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
 
 from dally.core.active import ActiveJob
 from dally.core.events import Event, MachineDown, MachineUp
@@ -77,37 +79,36 @@ class Lanes:
 
 
 class _Running:
-    """Preemptible jobs, hindmost first; sorted when the first job needs to take from them."""
+    """Preemptible jobs, hindmost first, merged over the demands only as far as somebody needs to look."""
 
     def __init__(self, view: View, now: float, least: Fewest) -> None:
         self.least = least
         self.evicted: dict[str, ActiveJob] = {}
-        self._view, self._now = view, now
-        self._sorted: list[tuple[Key, ActiveJob]] | None = None
-        tails = [bucket.key(-1, now) for bucket in view.preemptible.buckets.values()]
-        self._hindmost = max(tails, default=None)
+        self._now = now
+        self._seen: list[tuple[Key, ActiveJob]] = []
+        self._more = merge(*map(self._backwards, view.preemptible.buckets.values()), key=itemgetter(0), reverse=True)
+
+    def _backwards(self, bucket: Bucket) -> Iterator[tuple[Key, ActiveJob]]:
+        now = self._now
+        for base, then, tie, number, job in reversed(bucket.entries):
+            yield (base + bucket.slope * now, then + bucket.then_slope * now, tie, number), job
 
     def behind(self, key: Key) -> Iterator[ActiveJob]:
-        if self._hindmost is None or self._hindmost <= key:
-            return
-        if self._sorted is None:
-            self._sorted = self._sort()
-        for found, job in self._sorted:
+        position = 0
+        while True:
+            if position == len(self._seen):
+                following = next(self._more, None)
+                if following is None:
+                    return
+                self._seen.append(following)
+            found, job = self._seen[position]
             if found <= key:
                 return
-            if job.id not in self.evicted:
+            position += 1
+            # GPUs a job has not begun to use yet are left to it: see `greedy`
+            used = self._now > job.progress_from or job.progress_from == job.last_change
+            if used and job.id not in self.evicted:
                 yield job
-
-    def _sort(self) -> list[tuple[Key, ActiveJob]]:
-        now = self._now
-        keyed = []
-        for bucket in self._view.preemptible.buckets.values():
-            for base, then, tie, number, job in bucket.entries:
-                # GPUs a job has not begun to use yet are left to it: see `greedy`
-                if now > job.progress_from or job.progress_from == job.last_change:
-                    keyed.append(((base + bucket.slope * now, then + bucket.then_slope * now, tie, number), job))
-        keyed.sort(key=lambda pair: pair[0], reverse=True)
-        return keyed
 
 
 def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None = None) -> Plan:

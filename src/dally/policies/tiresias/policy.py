@@ -41,6 +41,8 @@ class Tiresias:
         thresholds: tuple[float, ...] = option((3250.0, 7200.0, 18000.0), "GPU-seconds at which a job leaves queue "
                                                "0, 1, …; as many as there are queues less one count",
                                                source=_RELEASED)  # fmt: skip
+        order: Literal["start", "running"] = option("start", "inside a queue: by first start, or running jobs first "
+                                                    "as in the released simulator", source=_PAPER)  # fmt: skip
         promote: float = option(0.0, "PROMOTEKNOB: back to queue 0 after waiting so many times the executed time; "
                                 "0: never", source=_PAPER)  # fmt: skip
         continuous: bool = option(False, "no queues: the index at every moment", source=_PAPER)
@@ -82,7 +84,7 @@ def _rules(options: Tiresias.Options) -> Released | Queues | Continuous:
         _unused(options, "distribution", why="index=las needs no distribution")
     if options.variant == "dally-paper":
         why = "variant=dally-paper is continuous least attained service with its own list of models"
-        _unused(options, "index", "queues", "thresholds", "promote", "placement", "pack_limit", "learn",
+        _unused(options, "index", "queues", "thresholds", "order", "promote", "placement", "pack_limit", "learn",
                 "tolerance", why=why)  # fmt: skip
         return Continuous(_quantum(options), Placing(None, Listed()), None)
     if options.placement not in ("auto", "profile") or options.variant == "released":
@@ -95,10 +97,11 @@ def _rules(options: Tiresias.Options) -> Released | Queues | Continuous:
     service = Service(samples) if gittins else None
     placing = _placing(options)
     if continuous:
-        _unused(options, "promote", "thresholds", why="without queues there is nothing to move between")
+        _unused(options, "order", "promote", "thresholds", why="without queues there is nothing to move between")
         return Continuous(_quantum(options), placing, service)
     _unused(options, "quantum", why="only the continuous index has one")
-    return Queues(_limits(options, 2 if options.queues is None else options.queues), options.promote, placing, service)
+    return Queues(_limits(options, 2 if options.queues is None else options.queues), options.promote,
+                  placing, service, running_first=options.order == "running")
 
 
 def _released(options: Tiresias.Options, samples: list[float] | None, continuous: bool) -> Released:
@@ -108,6 +111,7 @@ def _released(options: Tiresias.Options, samples: list[float] | None, continuous
         raise UserError("policy 'tiresias': variant=released counts GPUs only; it takes no placement "
                         f"{options.placement}")  # fmt: skip
     _unused(options, "quantum", why="only the continuous index has one")
+    _unused(options, "order", why="variant=released has its own")
     index = None
     if options.index == "gittins":
         if samples is None:

@@ -1,12 +1,13 @@
 """Tiresias' queues: few priorities instead of a continuous one, so that jobs are not preempted all the time.
 
 A job starts in queue 0 and moves down when the GPU-seconds it has had reach its queue's limit (NSDI'19, section 3.2.2).
-Inside a queue the order is that of first starts, and those who never ran come last; with the Gittins index, in every
-queue but the last, the index decides first, with Δ up to the queue's limit. Moving down is an event with a time of
+Inside a queue the order is that of first starts, and those who never ran come last; or, as in the released
+simulator, those who run come before those who wait. With the Gittins index, in every queue but the last, the index
+decides first, with Δ up to the queue's limit. Moving down is an event with a time of
 its own, kept in a heap.
 
 PROMOTEKNOB k: a job that has run and then waits for k × the time it has executed goes back to queue 0, and both
-counts begin anew. With the index it is served before all that were not promoted, until it is demoted again. Who
+counts begin anew. It is served before all that were not promoted, until it is demoted again. Who
 waits in queue 0 can starve too: one that has never run comes behind all who run, and a low index behind a stream of
 high ones. After k × the time queue 0 would give it, such a job gets the place of one that starts now, so that those who
 start later yield to it (ours: without this the wait of a large gang has no bound).
@@ -42,9 +43,11 @@ class _Standing:
 class Queues:
     """Queues by attained service; `service` is None for least attained service, else the Gittins index decides."""
 
-    def __init__(self, limits: tuple[float, ...], promote: float, placing: Placing, service: Service | None) -> None:
+    def __init__(self, limits: tuple[float, ...], promote: float, placing: Placing, service: Service | None, *,
+                 running_first: bool) -> None:  # fmt: skip
         self.limits = limits  # of every queue but the last
         self.promote = promote
+        self.running_first = running_first
         self.placing = placing
         self.service = service
         self._jobs: dict[str, _Standing] = {}
@@ -61,13 +64,15 @@ class Queues:
         return self.placing.ranked(job, self._rank(job, standing, now))
 
     def _rank(self, job: ActiveJob, standing: _Standing, now: float) -> Rank:
-        if self.service is None or standing.queue == len(self.limits):
-            return Rank(standing.queue, then=standing.start)
-        if standing.promoted:  # before any index: a job that is promoted into starvation is not promoted
+        if standing.promoted:  # before any other: a job that is promoted into starvation is not promoted
             return Rank(standing.queue, then=-math.inf, tie=(standing.start,))
-        attained = job.attained_at(now) - standing.restart
-        index = self.service.known.until(attained, self.limits[standing.queue])
-        return Rank(standing.queue, then=-index, tie=(standing.start,))
+        if self.service is not None and standing.queue < len(self.limits):
+            attained = job.attained_at(now) - standing.restart
+            index = self.service.known.until(attained, self.limits[standing.queue])
+            return Rank(standing.queue, then=-index, tie=(standing.start,))
+        if self.running_first:
+            return Rank(standing.queue, then=0.0 if standing.running else 1.0, tie=(standing.start,))
+        return Rank(standing.queue, then=standing.start)
 
     def _resume(self, job: ActiveJob, standing: _Standing, now: float) -> None:
         standing.running = True
@@ -96,7 +101,7 @@ class Queues:
             return
         executed = job.executed_at(now) - standing.restart_executed
         if standing.queue == 0:
-            if standing.promoted or (self.service is None and standing.start < math.inf):
+            if standing.promoted or (self.service is None and not self.running_first and standing.start < math.inf):
                 return  # nobody who starts later is served before it
             executed = max(executed, self.limits[0] / job.gpus)  # what queue 0 would give it
         heappush(self._due, (now + self.promote * executed, job.number, job.id, standing.epoch))

@@ -1,0 +1,99 @@
+"""Dally by its options: the paper's timers (auto-tuned, manual, none, infinite), or waiting by its value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal
+
+from dally.core.active import ActiveJob
+from dally.core.errors import UserError
+from dally.core.plan import Plan
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.core.topology import Topology
+from dally.policies.dally.offers import Offers
+from dally.policies.dally.tiers import Fit, Tiers
+from dally.policies.dally.timers import AutoTuner, Fixed, Timers
+from dally.policies.options import option, written
+
+_PAPER = "arXiv 2401.16492"
+_AUTHORS = "the authors' code"
+
+
+class Dally:
+    """Offers in order of network sensitivity; gangs wait for near GPUs until a timer per level runs out."""
+
+    title: ClassVar[str] = "dally"
+    source: ClassVar[str] = "Dally, arXiv 2401.16492"
+    preempts: ClassVar[bool] = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        timers: Literal["auto", "manual", "none", "infinite"] = option(
+            "auto", "how long a gang waits for nearer GPUs: tuned per demand and level, as given, not at all, for ever",
+            source=_PAPER)  # fmt: skip
+        lease: float = option(3600.0, "GPUs are given for so long; then their holder competes again", unit="s",
+                              source=_AUTHORS)  # fmt: skip
+        window: int = option(24, "auto: leases for which an accepted wait is remembered", source=_AUTHORS)
+        manual: tuple[float, ...] = option((1.0, 2.0), "manual: timers in leases for machine, rack, …; each one not "
+                                           "given is twice the one before", source=_AUTHORS)  # fmt: skip
+        floors: tuple[float, ...] = option((6.0, 12.0), "auto: shortest timers in leases, continued likewise",
+                                           source=_PAPER)  # fmt: skip
+        ceilings: tuple[float, ...] = option((0.8, 1.0), "auto: longest timers as shares of the window; the last one "
+                                             "also for further levels", source=_PAPER)  # fmt: skip
+        sigmas: float = option(2.0, "auto: standard deviations above the mean wait", source=_PAPER)
+        fit: Fit = option("first", "which domain of a level: the first with room, filled in order; the one that needs "
+                          "the fewest machines; of these the fullest", source=_AUTHORS)  # fmt: skip
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        _check(options)
+        self._offers: Offers | None = None
+
+    @property
+    def name(self) -> str:
+        return written(self.title, self.options)
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        return self._rules(view).rank(view, job, now)
+
+    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+        return self._rules(view).refresh(view, now)
+
+    def plan(self, view: View, now: float) -> Plan:
+        return self._rules(view).plan(view, now)
+
+    def _rules(self, view: View) -> Offers:
+        if self._offers is None:
+            self._offers = _offers(self.options, view.topology)
+        return self._offers
+
+
+def _offers(options: Dally.Options, topology: Topology) -> Offers:
+    tiers = Tiers(topology, options.fit)
+    waits = tiers.count - 1
+    timers: Timers
+    if options.timers == "auto":
+        timers = AutoTuner(options.lease, options.window, waits, options.floors, options.ceilings, options.sigmas)
+    else:
+        leases = {"manual": options.manual, "none": (0.0,), "infinite": (math.inf,)}[options.timers]
+        timers = Fixed(leases, options.lease, waits)
+    return Offers(tiers, timers, options.lease)
+
+
+def _check(options: Dally.Options) -> None:
+    if not 0 < options.lease < math.inf:
+        raise UserError("policy 'dally': a lease must be longer than 0")
+    if options.window < 1:
+        raise UserError(f"policy 'dally': the window is at least one lease, not {options.window}")
+    for name, values in (("floors", options.floors), ("manual", options.manual), ("ceilings", options.ceilings)):
+        if any(value == math.inf for value in values):
+            raise UserError(f"policy 'dally': {name} must be finite; timers=infinite waits for ever")
+    used = {"auto": ("window", "floors", "ceilings", "sigmas"), "manual": ("manual",)}
+    defaults = {f.name: f.default for f in fields(options)}
+    for timers, names in used.items():
+        for name in names:
+            if options.timers != timers and getattr(options, name) != defaults[name]:
+                raise UserError(f"policy 'dally': {name} would do nothing with timers={options.timers}")

@@ -1,0 +1,111 @@
+"""Tiers: the levels Dally waits at, from the machine up to the whole cluster, and gangs placed in one of them.
+
+Tier 0 is the machine with whatever is inside it (an NVLink island counts as the machine, where the paper starts),
+tier 1 the rack, and so on; the last one is the whole cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from dally.core.events import Event, MachineDown, MachineUp
+from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
+from dally.core.placement import Placement, Slice
+from dally.core.plan import Demand
+from dally.core.topology import Topology
+from dally.policies.placing import place_within, pools_for
+
+Fit = Literal["first", "fewest", "best"]
+
+
+class Tiers:
+    """What a gang can get at each tier now, and what it could ever get of the machines that are up."""
+
+    def __init__(self, topology: Topology, fit: Fit) -> None:
+        self.topology, self.fit = topology, fit
+        self.own = topology.machine_level
+        self.count = len(topology.levels) - self.own
+        self.names = [level.name for level in topology.levels[self.own :]]
+        self._down: set[int] = set()
+        self._measure()
+
+    def _measure(self) -> None:
+        """The most GPUs of one type in one domain, per tier."""
+        self._largest: dict[str, list[int]] = {kind: [0] * self.count for kind in self.topology.gpu_types}
+        for tier in range(self.count):
+            for domain in self.topology.domains[self.own + tier]:
+                inside = dict.fromkeys(self._largest, 0)
+                for index in domain.machines:
+                    machine = self.topology.machines[index]
+                    inside[machine.gpu_type] += machine.gpus if index not in self._down else 0
+                for kind, gpus in inside.items():
+                    self._largest[kind][tier] = max(self._largest[kind][tier], gpus)
+
+    def follow(self, news: Sequence[Event]) -> None:
+        """A gang that only a failed machine could hold must not wait for that machine."""
+        changed = False
+        for event in news:
+            if isinstance(event, MachineDown):
+                self._down.add(event.machine)
+                changed = True
+            elif isinstance(event, MachineUp):
+                self._down.discard(event.machine)
+                changed = True
+        if changed:
+            self._measure()
+
+    def smallest(self, demand: Demand) -> int:
+        """The innermost tier with a domain large enough for the gang: what it may wait for."""
+        for tier in range(self.count - 1):
+            kinds = (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types
+            if any(self._largest[kind][tier] >= demand.gpus for kind in kinds):
+                return tier
+        return self.count - 1
+
+    def nearest(self, free: FreeGpus, demand: Demand) -> int | None:
+        """The innermost tier at which so many GPUs are free in one domain."""
+        pools = pools_for(free, demand)
+        if not pools:
+            return None
+        for level in range(self.own, self.own + self.count):
+            for pool in pools:
+                if pool.domains_with(level, demand.gpus):
+                    return level - self.own
+        return None
+
+    def of(self, placement: Placement) -> int:
+        return max(0, placement.level(self.topology) - self.own)
+
+    def most_free(self, free: FreeGpus, demand: Demand, tier: int) -> int:
+        """Free GPUs in the emptiest domain of a tier."""
+        kinds = (demand.gpu_type,) if demand.gpu_type is not None else tuple(free.pools)
+        if tier == self.count - 1:
+            return max(free.pools[kind].total for kind in kinds)
+        return max(max(free.pools[kind].counts[self.own + tier]) for kind in kinds)
+
+    def place(self, free: FreeGpus, demand: Demand, tier: int) -> Placement | None:
+        """The gang inside one domain of a tier, after the rule of `fit`."""
+        level = self.own + tier
+        for pool in pools_for(free, demand):
+            if pool.domains_with(level, demand.gpus):
+                if self.fit == "first" and tier > 0:
+                    return self._first_fit(free, pool, demand.gpus, level)
+                return place_within(free, pool, demand.gpus, level, tight=self.fit == "best")
+        return None
+
+    def _first_fit(self, free: FreeGpus, pool: Pool, gpus: int, level: int) -> Placement:
+        """The first domain with room, filled machine by machine."""
+        fitting = pool.domains_with(level, gpus)
+        domain = self.topology.domains[level][(fitting & -fitting).bit_length() - 1]
+        some = pool.domains_with(self.own, 1) >> domain.start & (1 << domain.stop - domain.start) - 1
+        slices: list[Slice] = []
+        left = gpus
+        for offset in bits(some):
+            mask = free.masks[domain.start + offset]
+            count = min(left, mask.bit_count())
+            slices.append((domain.start + offset, lowest_gpus(mask, count)))
+            left -= count
+            if not left:
+                break
+        return Placement(tuple(slices), gpus)
