@@ -1,7 +1,6 @@
 """How the cost of a run grows with the number of jobs at equal load: CPU per job against the smallest run.
 
-`python benchmarks/scale.py [--jobs 2500,25000,250000] [--load 0.9] [--trace FILE]`; with a trace file, the first so many
-jobs of it are replayed as they arrived.
+With a trace file (`--trace FILE`), its jobs are replayed as they arrived, instead of synthesised ones.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     topology = load_cluster(options.cluster)
     network = make_network(options.network, topology)
-    print(f"{'policy':24} {'jobs':>9} {'CPU s':>8} {'µs/job':>8} {'× jobs':>7} {'× CPU':>7} {'events':>10} "
+    print(f"{'policy':24} {'jobs':>9} {'CPU s':>8} {'µs/job':>8} {'µs/event':>9} {'× jobs':>7} {'× CPU':>7} {'events':>10} "
           f"{'longest queue':>14} {'peak MB':>8}")  # fmt: skip
     for policy in split_policies(options.policies):
         first: tuple[int, float] | None = None
@@ -49,8 +48,9 @@ def main() -> None:
             first = first or (count, cpu)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             unfinished = sum(row.outcome == "unfinished" for row in run.ledger.rows)
-            print(f"{policy:24} {count:9,} {cpu:8.1f} {cpu / count * 1e6:8.0f} {count / first[0]:7.1f} "
-                  f"{cpu / first[1]:7.1f} {run.events:10,} {max(run.ledger.queue):14,} {peak:8,}", flush=True)  # fmt: skip
+            print(f"{policy:24} {count:9,} {cpu:8.1f} {cpu / count * 1e6:8.0f} {cpu / run.events * 1e6:9.0f} "
+                  f"{count / first[0]:7.1f} {cpu / first[1]:7.1f} {run.events:10,} {max(run.ledger.queue):14,} "
+                  f"{peak:8,}", flush=True)  # fmt: skip
             if unfinished:
                 sys.exit(f"{policy}: {unfinished} jobs were forgotten")
 

@@ -105,8 +105,7 @@ def queues(jobs: int, draws: int) -> None:
     """Preemptions and average JCT; the same jobs for all."""
     rows = []
     for index in ("las", "gittins"):
-        for name, options in (("continuous, 10 s", "continuous=true,quantum=10"),
-                              ("continuous, 1 min", "continuous=true,quantum=60"),
+        for name, options in (("continuous, 1 min", "continuous=true,quantum=60"),
                               ("continuous, 6 min", "continuous=true"), ("2 queues", "queues=2"),
                               ("3 queues", "queues=3"), ("2 queues, running first", "queues=2,order=running"),
                               ("3 queues, running first", "queues=3,order=running")):  # fmt: skip

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Say what a training step is made of, or check the network model against recorded runs."""
+    """Say what a training step is made of, or check the network model against recorded runs.
+
+    \b
+    dally network step --model resnet50 --gpus 16 --cluster 4x8x8 --levels
+    dally network check astra_allreduce.csv --tolerance 0.0001
+    """
 
 
 @command.command()

@@ -6,11 +6,16 @@ from typing import Protocol
 
 from dally.core.active import ActiveJob
 from dally.core.job import Job
+from dally.core.placement import Placement
 
 
 class Estimates(Protocol):
     def work(self, job: Job) -> float | None:
         """Total work of the job, in the unit its progress is counted in; None where nothing is known."""
+        ...
+
+    def speed(self, job: Job, placement: Placement) -> float | None:
+        """Work per second on these GPUs with the links to itself; None where nobody has profiled it."""
         ...
 
 
@@ -19,6 +24,9 @@ class Declared:
 
     def work(self, job: Job) -> float | None:
         return job.declared_duration
+
+    def speed(self, job: Job, placement: Placement) -> float | None:
+        return None
 
 
 def remaining_time(estimates: Estimates, job: ActiveJob, now: float) -> float:

@@ -54,10 +54,12 @@ _ENDS: dict[type, str] = {ev.Finished: "finished", ev.Failed: "gave up after its
 
 def _line(entry: Entry) -> str | None:
     if isinstance(entry, (pl.Start, pl.Migrate)):
-        count = len(entry.placement.slices)
-        machines = f"{count} machine{'s' if count > 1 else ''}"
-        verb = "starts" if isinstance(entry, pl.Start) else "moves"
-        return f"{verb} on {entry.placement.gpus} GPUs of {machines} ({entry.placement.text()})"
+        slices = entry.placement.slices
+        where = ", ".join(f"{mask.bit_count()} of machine {machine}" for machine, mask in slices[:8])
+        more = f" and of {len(slices) - 8} more" if len(slices) > 8 else ""
+        verb = "starts on" if isinstance(entry, pl.Start) else "moves to"
+        gpus = entry.placement.gpus
+        return f"{verb} {gpus} GPU{'s' if gpus > 1 else ''}: {where}{more}"
     if isinstance(entry, ev.Measured):
         parts = [f"runs at {entry.speed:.0%} of its reference speed"]
         if entry.exposed > 0:

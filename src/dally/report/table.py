@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.report.metrics import Summary
-from dally.report.wording import count_text, run_notes, share_text, time_text, column_times, times_text
+from dally.report.wording import column_times, count_text, run_notes, share_text, time_text, times_text
 
 BEST = "*"
 

@@ -15,7 +15,7 @@ from dally.policies.options import make_policy
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages
 from dally.simulator.journal_file import JournalFile
-from dally.simulator.knowledge import Noisy
+from dally.simulator.knowledge import Noisy, speeds
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.workload import TracedCluster, Workload, prepare
 from dally.traces.trace import Trace
@@ -66,7 +66,9 @@ class Experiment:
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
-        estimates: Estimates | None = Noisy(workload.work, self.noise, self.seed) if self.noise else None
+        estimates: Estimates | None = None
+        if self.noise:
+            estimates = Noisy(workload.work, self.noise, self.seed, speeds(workload.reference, network))
         made = make_policy(policy)
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:

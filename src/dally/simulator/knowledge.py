@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dally.core.job import Job
+from dally.core.placement import Placement
+from dally.network.model import NetworkModel
+
+Speed = Callable[[Job, Placement], float | None]
 
 
-class Perfect:
+def speeds(reference: Mapping[str, float], network: NetworkModel) -> Speed:
+    """What a profile of every model on every shape of placement would say."""
+
+    def speed(job: Job, placement: Placement) -> float | None:
+        step = reference.get(job.id)
+        return None if step is None else step / network.step_time(job, placement, 0.0).seconds
+
+    return speed
+
+
+class _Profiled:
+    """Speeds are known where they are given."""
+
+    def __init__(self, speed: Speed | None = None) -> None:
+        self._speed = speed
+
+    def speed(self, job: Job, placement: Placement) -> float | None:
+        return None if self._speed is None else self._speed(job, placement)
+
+
+class Perfect(_Profiled):
     """Every job declares exactly what it will take."""
 
-    def __init__(self, work: Mapping[str, float]) -> None:
+    def __init__(self, work: Mapping[str, float], speed: Speed | None = None) -> None:
+        super().__init__(speed)
         self._work = work
 
     def work(self, job: Job) -> float | None:
         return self._work.get(job.id)
 
 
-class Noisy:
+class Noisy(_Profiled):
     """Declarations are off by a log-normal factor, fixed per job and seed."""
 
-    def __init__(self, work: Mapping[str, float], sigma: float, seed: int = 0) -> None:
+    def __init__(self, work: Mapping[str, float], sigma: float, seed: int = 0, speed: Speed | None = None) -> None:
+        super().__init__(speed)
         self._work, self._sigma, self._seed = work, sigma, seed
 
     def work(self, job: Job) -> float | None:
@@ -31,7 +57,7 @@ class Noisy:
         return true * random.Random(f"{self._seed}/estimate/{job.id}").lognormvariate(0.0, self._sigma)
 
 
-class Nothing:
+class Nothing(_Profiled):
     """Nobody declares anything."""
 
     def work(self, job: Job) -> float | None:

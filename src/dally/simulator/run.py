@@ -15,7 +15,7 @@ from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.simulator.costs import PreemptionCost
 from dally.simulator.faults import Faults
-from dally.simulator.knowledge import Perfect
+from dally.simulator.knowledge import Perfect, speeds
 from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld
 
@@ -43,7 +43,8 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     world = SimulatedWorld(trace.jobs, trace.truths, workload.work, workload.reference, network, cost,
                            faults or Faults())  # fmt: skip
     ledger = Ledger(topology, segments=segments)
-    scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), estimates or Perfect(workload.work))
+    known = estimates or Perfect(workload.work, speeds(workload.reference, network))
+    scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known)
     stopped = False
     calls = 0
 

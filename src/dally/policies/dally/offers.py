@@ -9,10 +9,11 @@ GPUs and T the timer of a tier:
 4. starvation ≥ T of the rack, or d larger than a rack: accept any d (with more tiers: one timer each, the same way)
 5. otherwise decline; the offer goes on to the next job
 
-A job whose lease has ended stands in the same order and is offered the same GPUs, its own among them. What it needs
-no timer for is what is at least as near as what it holds: its own GPUs won back are an extension, nearer ones a
-migration. Where somebody before it took them it is offered the rest like anybody else, with the time since its last
-assignment as its starvation, and is preempted if it declines. Such offers are not noted: nobody waited for them.
+A job whose lease has ended gives up its GPUs and stands in the same order, offered the same GPUs, its own among
+them, by the same rule, with the time since its last assignment as its starvation. If what it accepts is no nearer
+than what it held, it wins that back: an extension, at no cost. Nearer or other GPUs are a migration. If it declines,
+it is preempted: that is how a job gets away from a far placement that its timer once made it take. Offers accepted
+in this way are not noted in the histories, since nobody waited for them.
 """
 
 from __future__ import annotations
@@ -145,25 +146,24 @@ class Offers:
     def _lease_ended(self, free: FreeGpus, job: ActiveJob, now: float) -> Extend | Migrate | Preempt:
         held = job.placement
         assert held is not None
-        kind = self.tiers.topology.machines[held.slices[0][0]].gpu_type
-        demand = Demand(job.gpus, kind)
-        room = self.tiers.nearest(free, demand)
+        demand = Demand(job.gpus, self.tiers.topology.machines[held.slices[0][0]].gpu_type)
         keeps = all(free.has(machine, mask) for machine, mask in held.slices)
+        room = self.tiers.nearest(free, demand)
+        waits = self._waits(job.demand, now)
+        tier: int | None = None
+        if room == 0 or (room is not None and job.last_change + _least_from(waits)[room - 1] <= now):
+            tier = _tier_taken(job, room, waits, now)
         # One that has not made a step yet (a lease shorter than its loading) would pay again for nothing.
         idle = job.progress_from > job.last_change and now <= job.progress_from
-        if keeps and (idle or room is None or room >= self.tiers.of(held)):
+        if keeps and (idle or (tier is not None and tier >= self.tiers.of(held))):
             free.take(held)
             return Extend(job.id, self.lease)
-        if room is not None:
-            waits = self._waits(job.demand, now)
-            nearer = keeps  # and then strictly: no timer stands against moving closer
-            if room == 0 or nearer or job.last_change + _least_from(waits)[room - 1] <= now:
-                tier = room if nearer else _tier_taken(job, room, waits, now)
-                placement = self.tiers.place(free, demand, tier)
-                assert placement is not None
-                free.take(placement)
-                return Migrate(job.id, placement, self.lease)
-        return Preempt(job.id)
+        if tier is None:
+            return Preempt(job.id)
+        placement = self.tiers.place(free, demand, tier)
+        assert placement is not None
+        free.take(placement)
+        return Migrate(job.id, placement, self.lease)
 
     # --- reasons and timers -------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from dally.core.topology import Topology
 from dally.policies.dally.offers import Offers
 from dally.policies.dally.tiers import Fit, Tiers
 from dally.policies.dally.timers import AutoTuner, Fixed, Timers
+from dally.policies.dally.value import Value
 from dally.policies.options import option, written
 
 _PAPER = "arXiv 2401.16492"
@@ -31,9 +32,9 @@ class Dally:
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        timers: Literal["auto", "manual", "none", "infinite"] = option(
-            "auto", "how long a gang waits for nearer GPUs: tuned per demand and level, as given, not at all, for ever",
-            source=_PAPER)  # fmt: skip
+        timers: Literal["auto", "manual", "none", "infinite", "value"] = option(
+            "auto", "how long a gang waits for nearer GPUs: tuned per demand and level, as given, not at all, for "
+            "ever; value: while it pays (ours)", source=_PAPER)  # fmt: skip
         lease: float = option(3600.0, "GPUs are given for so long; then their holder competes again", unit="s",
                               source=_AUTHORS)  # fmt: skip
         window: int = option(24, "auto: leases for which an accepted wait is remembered", source=_AUTHORS)
@@ -44,13 +45,13 @@ class Dally:
         ceilings: tuple[float, ...] = option((0.8, 1.0), "auto: longest timers as shares of the window; the last one "
                                              "also for further levels", source=_PAPER)  # fmt: skip
         sigmas: float = option(2.0, "auto: standard deviations above the mean wait", source=_PAPER)
-        fit: Fit = option("first", "which domain of a level: the first with room, filled in order; the one that needs "
-                          "the fewest machines; of these the fullest", source=_AUTHORS)  # fmt: skip
+        fit: Fit = option("first", "which domain of a level: the first with room; the first that needs the fewest "
+                          "machines; of these the fullest", source=_AUTHORS)  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options = options
         _check(options)
-        self._offers: Offers | None = None
+        self._made: Offers | Value | None = None
 
     @property
     def name(self) -> str:
@@ -65,13 +66,15 @@ class Dally:
     def plan(self, view: View, now: float) -> Plan:
         return self._rules(view).plan(view, now)
 
-    def _rules(self, view: View) -> Offers:
-        if self._offers is None:
-            self._offers = _offers(self.options, view.topology)
-        return self._offers
+    def _rules(self, view: View) -> Offers | Value:
+        if self._made is None:
+            self._made = _make(self.options, view.topology)
+        return self._made
 
 
-def _offers(options: Dally.Options, topology: Topology) -> Offers:
+def _make(options: Dally.Options, topology: Topology) -> Offers | Value:
+    if options.timers == "value":
+        return Value(Tiers(topology, "best"), options.lease)  # best fit: whole machines stay open
     tiers = Tiers(topology, options.fit)
     waits = tiers.count - 1
     timers: Timers
@@ -91,6 +94,8 @@ def _check(options: Dally.Options) -> None:
     for name, values in (("floors", options.floors), ("manual", options.manual), ("ceilings", options.ceilings)):
         if any(value == math.inf for value in values):
             raise UserError(f"policy 'dally': {name} must be finite; timers=infinite waits for ever")
+    if options.timers == "value" and options.fit != "first":
+        raise UserError("policy 'dally': fit would do nothing with timers=value, which packs by best fit")
     used = {"auto": ("window", "floors", "ceilings", "sigmas"), "manual": ("manual",)}
     defaults = {f.name: f.default for f in fields(options)}
     for timers, names in used.items():

@@ -95,17 +95,19 @@ class Tiers:
         return None
 
     def _first_fit(self, free: FreeGpus, pool: Pool, gpus: int, level: int) -> Placement:
-        """The first domain with room, filled machine by machine."""
+        """The first domain with room, and in it the emptiest machines, the last of them as tight as can be."""
         fitting = pool.domains_with(level, gpus)
         domain = self.topology.domains[level][(fitting & -fitting).bit_length() - 1]
         some = pool.domains_with(self.own, 1) >> domain.start & (1 << domain.stop - domain.start) - 1
+        offers = [(free.masks[domain.start + i].bit_count(), domain.start + i) for i in bits(some)]
+        offers.sort(key=lambda offer: (-offer[0], offer[1]))
         slices: list[Slice] = []
         left = gpus
-        for offset in bits(some):
-            mask = free.masks[domain.start + offset]
-            count = min(left, mask.bit_count())
-            slices.append((domain.start + offset, lowest_gpus(mask, count)))
-            left -= count
-            if not left:
+        for count, machine in offers:
+            if count >= left:
+                count, machine = min(offer for offer in offers[len(slices) :] if offer[0] >= left)
+                slices.append((machine, lowest_gpus(free.masks[machine], left)))
                 break
-        return Placement(tuple(slices), gpus)
+            slices.append((machine, free.masks[machine]))
+            left -= count
+        return Placement.of(slices)

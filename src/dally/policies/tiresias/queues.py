@@ -3,7 +3,8 @@
 A job starts in queue 0 and moves down when the GPU-seconds it has had reach its queue's limit (NSDI'19, section 3.2.2).
 Inside a queue the order is that of first starts, and those who never ran come last; or, as in the released
 simulator, those who run come before those who wait. With the Gittins index, in every queue but the last, the index
-decides first, with Δ up to the queue's limit. Moving down is an event with a time of
+decides first, with Δ up to the queue's limit; it changes while a job runs, and is brought up to date sixteen times on
+the way through a queue. Moving down is an event with a time of
 its own, kept in a heap.
 
 PROMOTEKNOB k: a job that has run and then waits for k × the time it has executed goes back to queue 0, and both
@@ -26,6 +27,8 @@ from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import State
 from dally.policies.tiresias.memory import Placing, Service
+
+LOOKS = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
 
 
 class _Standing:
@@ -52,7 +55,7 @@ class Queues:
         self.service = service
         self._jobs: dict[str, _Standing] = {}
         self._due: list[tuple[float, int, str, int]] = []  # demotions and promotions: time, number, job, epoch
-        self._upper: dict[str, ActiveJob] = {}  # running where the index decides: it changes as they run
+        self._looks: list[tuple[float, int, str, int]] = []  # when a running job's index is to be worked out again
 
     def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
         standing = self._jobs.get(job.id)
@@ -83,7 +86,6 @@ class Queues:
     def _pause(self, job: ActiveJob, standing: _Standing, now: float) -> None:
         standing.running = False
         standing.epoch += 1
-        self._upper.pop(job.id, None)
         self._time_promotion(job, standing, now)
 
     # --- moving between queues ----------------------------------------------------------------------------
@@ -94,7 +96,11 @@ class Queues:
         left = self.limits[standing.queue] - (job.attained_at(now) - standing.restart)
         heappush(self._due, (now + max(0.0, left) / job.gpus, job.number, job.id, standing.epoch))
         if self.service is not None:
-            self._upper[job.id] = job
+            self._time_look(job, standing, now)
+
+    def _time_look(self, job: ActiveJob, standing: _Standing, now: float) -> None:
+        step = self.limits[standing.queue] / LOOKS
+        heappush(self._looks, (now + step / job.gpus, job.number, job.id, standing.epoch))
 
     def _time_promotion(self, job: ActiveJob, standing: _Standing, now: float) -> None:
         if self.promote <= 0:
@@ -110,15 +116,19 @@ class Queues:
         for event in view.news:
             if isinstance(event, (ev.Finished, ev.Failed, ev.Cancelled)):
                 self._jobs.pop(event.job, None)
-                self._upper.pop(event.job, None)
         moved = self._move(view, now)
         everybody = self.placing.refresh(view)
         if self.service is not None:
             everybody |= self.service.refresh(view)
         if everybody:
             return [*view.waiting, *view.preemptible]
-        if self._upper and view.waiting.buckets:
-            moved += [job for job in self._upper.values() if job.state is State.RUNNING]
+        while self._looks and self._looks[0][0] <= now:
+            _, _, job_id, epoch = heappop(self._looks)
+            standing = self._jobs.get(job_id)
+            if standing is not None and standing.epoch == epoch:
+                job = view.job(job_id)
+                moved.append(job)
+                self._time_look(job, standing, now)
         return moved
 
     def _move(self, view: View, now: float) -> list[ActiveJob]:
@@ -132,7 +142,7 @@ class Queues:
             if standing.running:
                 standing.queue += 1
                 standing.promoted = False
-                self._upper.pop(job_id, None)
+                standing.epoch += 1
                 self._time_demotion(job, standing, now)
             elif standing.start == math.inf:
                 standing.start, standing.promoted = now, True

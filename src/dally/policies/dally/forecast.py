@@ -1,0 +1,145 @@
+"""What waiting by value has to know: how much work is left, how fast it goes where, when nearer GPUs come free.
+
+Work and speeds come from the view's estimates. Where nobody declares any, a job is expected to run for as long again as
+it has run, or as long as jobs of its size ran before it; where speeds are unknown, every place is taken to be as good.
+"""
+
+from __future__ import annotations
+
+from dally.core.active import ActiveJob
+from dally.core.free import FreeGpus, lowest_gpus
+from dally.core.placement import Placement
+from dally.core.plan import Demand
+from dally.core.policy import View
+from dally.core.topology import Topology
+from dally.policies.dally.tiers import Tiers
+from dally.policies.placing import place_within
+
+
+class Forecast:
+    """Learns run times of ended jobs per demand; knows who holds which GPUs."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self.tiers = tiers
+        self._running: dict[str, tuple[ActiveJob, Placement]] = {}
+        self._mean: dict[Demand, tuple[int, float]] = {}  # ended jobs of a demand, mean of their run times
+        self._examples: dict[tuple[int, str, int], Placement | None] = {}
+        self._empty: FreeGpus | None = None
+        self._openings: dict[tuple[Demand, int], list[float]] = {}
+        self._ends: list[tuple[float, Placement]] | None = None
+        self._now = 0.0
+
+    # --- what happens -------------------------------------------------------------------------------------
+
+    def got_gpus(self, job: ActiveJob, placement: Placement) -> None:
+        self._running[job.id] = (job, placement)
+
+    def left_gpus(self, job: ActiveJob) -> None:
+        self._running.pop(job.id, None)
+
+    def ended(self, job: ActiveJob) -> None:
+        self.left_gpus(job)
+        if job.executed > 0:
+            count, mean = self._mean.get(job.demand, (0, 0.0))
+            self._mean[job.demand] = (count + 1, mean + (job.executed - mean) / (count + 1))
+
+    def begin(self, view: View, now: float) -> None:
+        self._openings.clear()
+        self._ends = None
+        self._now = now
+
+    # --- work and speed -----------------------------------------------------------------------------------
+
+    def size(self, view: View, job: ActiveJob, now: float) -> float:
+        """What orders jobs: the work left, or the time it has run where nobody declares any."""
+        total = view.estimates.work(job.job)
+        if total is None:
+            return job.executed_at(now)
+        return max(0.0, total - job.work_at(now))
+
+    def left(self, view: View, job: ActiveJob, now: float) -> float:
+        """Work expected to be left."""
+        total = view.estimates.work(job.job)
+        if total is None:
+            return max(job.executed_at(now), self._mean.get(job.demand, (0, 0.0))[1])
+        return max(0.0, total - job.work_at(now))
+
+    def run_time(self, view: View, job: ActiveJob, placement: Placement, now: float) -> float:
+        speed = view.estimates.speed(job.job, placement)
+        return self.left(view, job, now) / (1.0 if speed is None else speed)
+
+    def run_time_at(self, view: View, job: ActiveJob, tier: int, now: float) -> float:
+        """The same on typical GPUs of one domain of a tier."""
+        kinds = (job.demand.gpu_type,) if job.demand.gpu_type else view.topology.gpu_types
+        times = [self.run_time(view, job, example, now) for kind in kinds
+                 if (example := self._example(view.topology, job.gpus, kind, tier)) is not None]  # fmt: skip
+        return min(times, default=self.left(view, job, now))
+
+    def _example(self, topology: Topology, gpus: int, kind: str, tier: int) -> Placement | None:
+        key = (gpus, kind, tier)
+        if key not in self._examples:
+            if self._empty is None:
+                self._empty = FreeGpus(topology)
+            self._examples[key] = self._make_example(self._empty, gpus, kind, tier)
+        return self._examples[key]
+
+    def _make_example(self, empty: FreeGpus, gpus: int, kind: str, tier: int) -> Placement | None:
+        """On the fewest machines; halved between two domains below where it would not need the tier."""
+        level = self.tiers.own + tier
+        found = place_within(empty, empty.pools[kind], gpus, level, tight=False)
+        if found is None or gpus == 1 or self.tiers.of(found) == tier:
+            return found
+        topology = empty.topology
+        for domain in topology.domains[level]:
+            halves: dict[int, int] = {}
+            left = [gpus - gpus // 2, gpus // 2]
+            below: list[int] = []
+            for index in domain.machines:
+                machine = topology.machines[index]
+                part = topology.domain_of(index, level - 1).index
+                if machine.gpu_type != kind or (part not in below and len(below) == 2):
+                    continue
+                if part not in below:
+                    below.append(part)
+                side = below.index(part)
+                count = min(left[side], machine.gpus)
+                if count:
+                    halves[index] = lowest_gpus(machine.full_mask, count)
+                    left[side] -= count
+            if not any(left):
+                return Placement.of(halves.items())
+        return found
+
+    # --- openings -----------------------------------------------------------------------------------------
+
+    def opening(self, view: View, demand: Demand, tier: int, ahead: int) -> float:
+        """When the domain of a tier after the `ahead` soonest ones is expected to have room for the gang."""
+        key = (demand, tier)
+        if key not in self._openings:
+            self._openings[key] = self._find_openings(view, demand, tier)
+        times = self._openings[key]
+        return times[ahead] if ahead < len(times) else float("inf")
+
+    def _find_openings(self, view: View, demand: Demand, tier: int) -> list[float]:
+        if self._ends is None:
+            self._ends = sorted(
+                ((max(self._now, job.progress_from) + self.left(view, job, self._now) / (job.speed or 1.0), placement)
+                 for job, placement in self._running.values()), key=lambda end: end[0])  # fmt: skip
+        topology, level = view.topology, self.tiers.own + tier
+        kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
+        free: dict[tuple[str, int], int] = {}
+        for machine in topology.machines:
+            if machine.gpu_type in kinds:
+                key = (machine.gpu_type, topology.domain_of(machine.index, level).index)
+                free[key] = free.get(key, 0) + view.free.masks[machine.index].bit_count()
+        times = [self._now for count in free.values() if count >= demand.gpus]
+        for end, placement in self._ends:
+            for index, mask in placement.slices:
+                machine = topology.machines[index]
+                if machine.gpu_type in kinds:
+                    key = (machine.gpu_type, topology.domain_of(index, level).index)
+                    before = free[key]
+                    free[key] += mask.bit_count()
+                    if before < demand.gpus <= free[key]:
+                        times.append(end)
+        return times

@@ -1,0 +1,256 @@
+"""Beyond the paper: wait for nearer GPUs exactly as long as the wait is worth it (derived in docs/dally.md).
+
+A job that needs R seconds where it is offered GPUs and R′ < R one tier or more nearer saves S = (1 + p)(R − R′) by
+waiting, where p = GPUs of the job × waiting jobs / GPUs of the cluster prices the GPU time that a slow placement takes
+from the others. It declines while the nearer GPUs are expected sooner than S and it has not yet waited S: to wait
+as long as the saving and then give in is at most twice as bad as knowing the future (the ski-rental bound).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dally.core import events as ev
+from dally.core.active import ActiveJob
+from dally.core.free import FreeGpus
+from dally.core.placement import Placement
+from dally.core.plan import Demand, Migrate, Plan, Preempt, Start, Wait, WakeAt
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.core.reasons import Reason, Token
+from dally.core.states import State
+from dally.core.units import show_time
+from dally.policies.dally.forecast import Forecast
+from dally.policies.dally.tiers import Tiers
+from dally.policies.greedy import waits_for_gpus
+
+AGEING = 0.1  # a job waits at most ten times what it still needs before nothing newer passes it
+MARGIN = 2.0  # GPUs are taken from jobs with at least so many times the remaining GPU time: no two jobs swap for ever
+OVERHEAD = 60.0  # seconds a move must save at least: checkpoints are not free, and a policy is not told their price
+LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more work left and wait with them
+
+
+class Declined(NamedTuple):
+    """The job prefers to wait for a tier until a time."""
+
+    tier: int
+    offered: int
+    until: float
+    expected: float
+
+
+class Value:
+    """Least remaining GPU time first, with ageing; waiting by its value; GPUs taken only where somebody gains."""
+
+    def __init__(self, tiers: Tiers, lease: float) -> None:
+        self.tiers, self.lease = tiers, lease
+        self.forecast = Forecast(tiers)
+        self._told: dict[str, Declined] = {}
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        if job.state is not State.WAITING:
+            return Rank(0.0)  # victims are compared when somebody asks
+        self.forecast.left_gpus(job)
+        size = self.forecast.size(view, job, now)
+        return Rank(job.gpus * (size + AGEING * job.last_change), -AGEING * job.gpus)
+
+    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+        self.tiers.follow(view.news)
+        for event in view.news:
+            if isinstance(event, (ev.Finished, ev.Failed, ev.Cancelled)):
+                self.forecast.ended(view.job(event.job))
+                self._told.pop(event.job, None)
+        return ()
+
+    def plan(self, view: View, now: float) -> Plan:
+        if not view.waiting.buckets and not view.preemptible.buckets:
+            return []
+        return _Round(self, view, now).plan()
+
+    def tell(self, job: ActiveJob, said: Declined, now: float) -> Wait | None:
+        before = self._told.get(job.id)
+        wait = said.until - job.last_change
+        if before is not None and before[:2] == said[:2] and abs(before.until - said.until) < 0.1 * wait:
+            return None  # the price of GPU time moves a little with every event: not worth a line each
+        self._told[job.id] = said
+        names = self.tiers.names
+        sentence = (f"offered {job.gpus} GPUs of one {names[said.offered]}, it waits for one {names[said.tier]}, "
+                    f"expected in {show_time(said.expected - now)}; that is worth a wait of {show_time(wait)}, "
+                    f"of which {show_time(said.until - now)} are left")  # fmt: skip
+        return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, said.until))
+
+    def untell(self, view: View, still: set[str], reasons: dict[Demand, Wait]) -> list[Wait]:
+        """Jobs whose own reason no longer holds say what their demand says."""
+        plan = []
+        for job_id in [job_id for job_id in self._told if job_id not in still]:
+            del self._told[job_id]
+            if job_id in view.waiting and view.job(job_id).demand in reasons:
+                plan.append(Wait(job_id, reasons[view.job(job_id).demand].reason))
+        return plan
+
+
+class _Round:
+    """One plan in the making."""
+
+    def __init__(self, rules: Value, view: View, now: float) -> None:
+        self.rules, self.view, self.now = rules, view, now
+        self.tiers, self.forecast = rules.tiers, rules.forecast
+        self.evicted: dict[str, ActiveJob] = {}
+        self.waits: list[tuple[ActiveJob, Declined]] = []
+        self.pressure = max(0, len(view.waiting) - 1) / view.topology.gpus
+        self.behind = sorted(((job.gpus * self.forecast.size(view, job, now), job.number, job)
+                              for job in view.preemptible if now > job.progress_from or
+                              job.progress_from == job.last_change), reverse=True)  # fmt: skip
+        self.forecast.begin(view, now)
+
+    def plan(self) -> Plan:
+        starts: Plan = []
+        started: set[str] = set()
+        with self.view.free.trial() as free:
+            heads = dict.fromkeys(self.view.waiting.buckets, 0)
+            asked = dict.fromkeys(heads, 0)
+            buckets = self.view.waiting.buckets
+            while heads:
+                demand = min(heads, key=lambda d: buckets[d].key(heads[d], self.now))
+                job = buckets[demand].job(heads[demand])
+                answer = self._answer(free, job)
+                heads[demand] += 1
+                if answer is None:
+                    del heads[demand]
+                    if AGEING * job.starvation(self.now) > max(self.rules.lease, self._left(job)):
+                        break  # it has waited out of all proportion: what comes free is kept together for it
+                    continue
+                if isinstance(answer, Declined):
+                    self.waits.append((job, answer))
+                    asked[demand] += 1
+                else:
+                    free.take(answer)
+                    starts.append(Start(job.id, answer, self.rules.lease))
+                    started.add(job.id)
+                if heads[demand] == len(buckets[demand]) or asked[demand] == LOOKAHEAD:
+                    del heads[demand]
+            moves = self._moves(free)
+            reasons = self._reasons(free, started)
+        plan: Plan = [Preempt(job_id) for job_id in self.evicted]
+        plan += moves + starts + list(reasons.values())
+        told = [wait for job, said in self.waits if (wait := self.rules.tell(job, said, self.now)) is not None]
+        plan += told + self.rules.untell(self.view, {job.id for job, _ in self.waits}, reasons)
+        for action in (*moves, *starts):
+            if isinstance(action, (Start, Migrate)):
+                self.forecast.got_gpus(self.view.job(action.job), action.placement)
+        wake = min((said.until for _, said in self.waits), default=math.inf)
+        if self.now < wake < math.inf:
+            plan.append(WakeAt(wake))
+        return plan
+
+    def _answer(self, free: FreeGpus, job: ActiveJob) -> Placement | Declined | None:
+        """GPUs it takes, what it would rather wait for, or None where it can have none."""
+        demand = job.demand
+        room, smallest = self.tiers.nearest(free, demand), self.tiers.smallest(demand)
+        if room is None or room > smallest:
+            taken = self._take_from_others(free, job, smallest)
+            if taken is not None:
+                return taken
+        if room is None:
+            return None
+        placement = self.tiers.place(free, demand, room)
+        assert placement is not None
+        return self._rather_waits(job, placement, smallest, room) or placement
+
+    def _left(self, job: ActiveJob) -> float:
+        return self.forecast.left(self.view, job, self.now)
+
+    def _aged(self, job: ActiveJob) -> float:
+        """Its remaining GPU time less what its wait has earned it."""
+        return job.gpus * (self.forecast.size(self.view, job, self.now) - AGEING * job.starvation(self.now))
+
+    def _rather_waits(self, job: ActiveJob, placement: Placement, smallest: int, room: int) -> Declined | None:
+        here = self.forecast.run_time(self.view, job, placement, self.now)
+        best: Declined | None = None
+        gain = 0.0
+        for tier in range(smallest, room):
+            there = self.forecast.run_time_at(self.view, job, tier, self.now)
+            saving = (1.0 + job.gpus * self.pressure) * (here - there)
+            ahead = sum(1 for _, said in self.waits if said.tier == tier)
+            expected = self.forecast.opening(self.view, job.demand, tier, ahead)
+            until = job.last_change + saving
+            if until > self.now and expected - self.now < saving and saving - (expected - self.now) > gain:
+                gain = saving - (expected - self.now)
+                best = Declined(tier, room, until, expected)
+        return best
+
+    def _take_from_others(self, free: FreeGpus, job: ActiveJob, tier: int) -> Placement | None:
+        """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
+        least = MARGIN * max(0.0, self._aged(job))
+        victims = [(size, v) for size, _, v in self.behind if size > least and v.id not in self.evicted]
+        if not victims:
+            return None
+        best: tuple[int, list[ActiveJob]] | None = None
+        level = self.tiers.own + tier
+        for kind in ((job.demand.gpu_type,) if job.demand.gpu_type else tuple(free.pools)):
+            held: dict[int, list[tuple[ActiveJob, int]]] = {}  # domain → who holds how much of it
+            for _, victim in victims:
+                assert victim.placement is not None
+                for machine, mask in victim.placement.slices:
+                    if self.view.topology.machines[machine].gpu_type == kind:
+                        domain = self.view.topology.domain_of(machine, level).index
+                        held.setdefault(domain, []).append((victim, mask.bit_count()))
+            pool = free.pools[kind]
+            for domain, holders in held.items():
+                top = level == len(self.view.topology.levels) - 1
+                need = job.gpus - (pool.total if top else pool.counts[level][domain])
+                chosen: dict[str, ActiveJob] = {}
+                for victim, gpus in holders:
+                    if need <= 0:
+                        break
+                    chosen[victim.id] = victim
+                    need -= gpus
+                lost = sum(victim.gpus for victim in chosen.values())
+                if need <= 0 and (best is None or lost < best[0]):
+                    best = (lost, list(chosen.values()))
+        if best is None:
+            return None
+        for victim in best[1]:
+            assert victim.placement is not None
+            free.give(victim.placement)
+            self.evicted[victim.id] = victim
+            self.forecast.left_gpus(victim)
+        return self.tiers.place(free, job.demand, tier)
+
+    def _moves(self, free: FreeGpus) -> Plan:
+        """Running jobs that free GPUs would bring nearer together, where that saves more than it costs."""
+        moves: Plan = []
+        for _, _, job in reversed(self.behind):
+            held = job.placement
+            if held is None or job.id in self.evicted or len(held.slices) == 1:
+                continue
+            demand = Demand(job.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
+            room = self.tiers.nearest(free, demand)
+            if room is None or room >= self.tiers.of(held):
+                continue
+            placement = self.tiers.place(free, demand, room)
+            assert placement is not None
+            now_left = self._left(job) / (job.speed or 1.0)
+            if now_left - self.forecast.run_time(self.view, job, placement, self.now) > OVERHEAD:
+                free.take(placement)
+                moves.append(Migrate(job.id, placement, self.rules.lease))
+        return moves
+
+    def _reasons(self, free: FreeGpus, started: set[str]) -> dict[Demand, Wait]:
+        """One per demand of which somebody still waits."""
+        reasons: dict[Demand, Wait] = {}
+        declined = {job.demand for job, _ in self.waits}
+        for demand in (*self.view.waiting.buckets, *(job.demand for job in self.evicted.values())):
+            if demand in declined:
+                sentence = f"{demand.gpus} GPUs are free, but nearer ones are expected soon enough to be worth the wait"
+                reasons[demand] = Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence))
+            else:
+                reasons[demand] = waits_for_gpus(demand)
+        for demand, bucket in self.view.waiting.buckets.items():
+            if all(job.demand != demand for job in self.evicted.values()) and len(bucket) <= len(started):
+                waiting = sum(bucket.job(i).id not in started for i in range(len(bucket)))
+                if not waiting:
+                    del reasons[demand]
+        return reasons
