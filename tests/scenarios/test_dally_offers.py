@@ -316,6 +316,14 @@ def test_a_machine_that_is_free_at_the_leases_end_is_moved_to() -> None:
     assert scene.at(HOUR, ev.LeaseEnded("far")) == [pl.Migrate("far", at((2, 0b1111)), HOUR)]
 
 
+def test_fewer_machines_of_the_same_rack_are_moved_to_as_well() -> None:
+    wide = Scene("dally[timers=none]", cluster(1, 4, 4), free=(2, 2, 2, 0))
+    wide.arrive(0.0, ("gang", 6))
+    wide.runs_at("gang", 0.5)
+    wide.vacate(10.0, 3)
+    assert wide.at(HOUR, ev.LeaseEnded("gang")) == [pl.Migrate("gang", at((0, 0b0011), (3, 0b1111)), HOUR)]
+
+
 def test_nobody_is_preempted_before_its_checkpoint_was_loaded() -> None:
     scene = far_scene("dally[timers=none,lease=1m]")
     scene.at(0.0, ev.Measured("far", 0.5, 1.0, 0.0, delay=90.0))

@@ -15,9 +15,13 @@ from dally.core.topology import Topology
 from dally.policies.dally.tiers import Tiers
 from dally.policies.placing import place_within
 
+_RECENT = 0.1  # weight of the latest wait in what is learned of them
+_WORST = 10.0  # no single wait counts as more than so many times longer or shorter than expected
+
 
 class Forecast:
-    """Learns run times of ended jobs per demand; knows who holds which GPUs."""
+    """Knows who holds which GPUs; learns run times of ended jobs per demand, and per demand and tier how much longer
+    than expected an opening takes (others are faster, jobs run longer than declared)."""
 
     def __init__(self, tiers: Tiers) -> None:
         self.tiers = tiers
@@ -25,6 +29,8 @@ class Forecast:
         self._mean: dict[Demand, tuple[int, float]] = {}  # ended jobs of a demand, mean of their run times
         self._examples: dict[tuple[int, str, int], Placement | None] = {}
         self._empty: FreeGpus | None = None
+        self._late: dict[tuple[Demand, int], float] = {}  # how much longer openings took than expected
+        self._expecting: dict[str, tuple[int, float, float]] = {}  # tier waited for, since when, expected wait
         self._openings: dict[tuple[Demand, int], list[float]] = {}
         self._ends: list[tuple[float, Placement]] | None = None
         self._now = 0.0
@@ -33,12 +39,26 @@ class Forecast:
 
     def got_gpus(self, job: ActiveJob, placement: Placement) -> None:
         self._running[job.id] = (job, placement)
+        waited = self._expecting.pop(job.id, None)
+        if waited is not None:
+            # who gave in and took something further out has waited at least so long
+            tier, since, expected = waited
+            key = (job.demand, tier)
+            took = min(_WORST, max(1.0 / _WORST, (self._now - since) / max(expected, 1.0)))
+            self._late[key] = (1.0 - _RECENT) * self._late.get(key, 1.0) + _RECENT * took
+
+    def expects(self, job: ActiveJob, tier: int, opening: float) -> None:
+        """The job begins to wait for an opening."""
+        if job.id not in self._expecting:
+            late = self._late.get((job.demand, tier), 1.0)
+            self._expecting[job.id] = (tier, self._now, (opening - self._now) / late)
 
     def left_gpus(self, job: ActiveJob) -> None:
         self._running.pop(job.id, None)
 
     def ended(self, job: ActiveJob) -> None:
         self.left_gpus(job)
+        self._expecting.pop(job.id, None)
         if job.executed > 0:
             count, mean = self._mean.get(job.demand, (0, 0.0))
             self._mean[job.demand] = (count + 1, mean + (job.executed - mean) / (count + 1))
@@ -118,7 +138,9 @@ class Forecast:
         if key not in self._openings:
             self._openings[key] = self._find_openings(view, demand, tier)
         times = self._openings[key]
-        return times[ahead] if ahead < len(times) else float("inf")
+        if ahead >= len(times):
+            return float("inf")
+        return self._now + self._late.get(key, 1.0) * (times[ahead] - self._now)
 
     def _find_openings(self, view: View, demand: Demand, tier: int) -> list[float]:
         if self._ends is None:

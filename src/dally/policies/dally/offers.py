@@ -11,7 +11,8 @@ GPUs and T the timer of a tier:
 
 A job whose lease has ended gives up its GPUs and stands in the same order, offered the same GPUs, its own among
 them, by the same rule, with the time since its last assignment as its starvation. If what it accepts is no nearer
-than what it held, it wins that back: an extension, at no cost. Nearer or other GPUs are a migration. If it declines,
+(tier, then number of machines) than what it held, it wins that back: an extension, at no cost. Nearer or other GPUs
+are a migration. If it declines,
 it is preempted: that is how a job gets away from a far placement that its timer once made it take. Offers accepted
 in this way are not noted in the histories, since nobody waited for them.
 """
@@ -153,15 +154,14 @@ class Offers:
         tier: int | None = None
         if room == 0 or (room is not None and job.last_change + _least_from(waits)[room - 1] <= now):
             tier = _tier_taken(job, room, waits, now)
+        placement = None if tier is None else self.tiers.place(free, demand, tier)
         # One that has not made a step yet (a lease shorter than its loading) would pay again for nothing.
         idle = job.progress_from > job.last_change and now <= job.progress_from
-        if keeps and (idle or (tier is not None and tier >= self.tiers.of(held))):
+        if keeps and (idle or (placement is not None and not self.tiers.nearer(placement, held))):
             free.take(held)
             return Extend(job.id, self.lease)
-        if tier is None:
+        if placement is None:
             return Preempt(job.id)
-        placement = self.tiers.place(free, demand, tier)
-        assert placement is not None
         free.take(placement)
         return Migrate(job.id, placement, self.lease)
 

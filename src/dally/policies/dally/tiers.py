@@ -77,6 +77,10 @@ class Tiers:
     def of(self, placement: Placement) -> int:
         return max(0, placement.level(self.topology) - self.own)
 
+    def nearer(self, one: Placement, other: Placement) -> bool:
+        """Whether a placement is of a nearer tier than another, or of the same on fewer machines."""
+        return (self.of(one), len(one.slices)) < (self.of(other), len(other.slices))
+
     def most_free(self, free: FreeGpus, demand: Demand, tier: int) -> int:
         """Free GPUs in the emptiest domain of a tier."""
         kinds = (demand.gpu_type,) if demand.gpu_type is not None else tuple(free.pools)

@@ -124,6 +124,7 @@ class _Round:
                     continue
                 if isinstance(answer, Declined):
                     self.waits.append((job, answer))
+                    self.forecast.expects(job, answer.tier, answer.expected)
                     asked[demand] += 1
                 else:
                     free.take(answer)
@@ -228,10 +229,9 @@ class _Round:
                 continue
             demand = Demand(job.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
             room = self.tiers.nearest(free, demand)
-            if room is None or room >= self.tiers.of(held):
+            placement = None if room is None else self.tiers.place(free, demand, room)
+            if placement is None or not self.tiers.nearer(placement, held):
                 continue
-            placement = self.tiers.place(free, demand, room)
-            assert placement is not None
             now_left = self._left(job) / (job.speed or 1.0)
             if now_left - self.forecast.run_time(self.view, job, placement, self.now) > OVERHEAD:
                 free.take(placement)

@@ -145,7 +145,9 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None
     lanes.unexplained = {}
     plan: Plan = [Preempt(job_id) for job_id in running.evicted]
     plan += starts
-    plan += [waits_for_gpus(demand) for demand in dict.fromkeys(demand for demand, _ in lanes.buckets)]
+    # whose GPUs come back at no cost waits from this instant on, and needs a reason as well
+    waiting = [demand for demand, _ in lanes.buckets] + [job.demand for job in running.evicted.values()]
+    plan += [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
     plan += [lanes.explain(job, most, least.largest) for job in explained if job.id not in started]
     return plan
 

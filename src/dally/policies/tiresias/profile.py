@@ -120,13 +120,13 @@ class Profile:
         seen[where] = (total + 1.0 / (1.0 - min(exposed, 0.99)), runs + 1)
         if not seen[1][1]:
             return False
-        self.limit = self.fit()
+        known, self.limit = self.limit, self.fit()
         before = self._verdicts
-        self._verdicts = {}
-        judged = {model: self._judge(model) for model in before}
-        changed = any(judged[model].picky != before[model].picky for model in before)
-        self._verdicts = judged
-        return changed
+        if self.limit == known:
+            before.pop(job.model, None)  # only the words about this model are new
+            return False
+        self._verdicts = {model: self._judge(model) for model in before}
+        return any(self._verdicts[model].picky != before[model].picky for model in before)
 
     def fit(self) -> float:
         """The limit with the least weighted error: a model errs by how far its slowdown is on the wrong side.
