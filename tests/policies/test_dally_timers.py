@@ -91,7 +91,8 @@ def test_what_was_taken_from_anywhere_is_not_recorded() -> None:
     assert leases(timers) == [6, 12] and timers.changes_at(EIGHT) == math.inf
 
 
-@pytest.mark.parametrize(("given", "tiers", "waits"), [((1.0, 2.0), 2, (100, 200)), ((1.0, 2.0), 3, (100, 200, 400)),
+@pytest.mark.parametrize(("given", "tiers", "waits"), [((1.0, 2.0), 2, (100, 200)),
+                                                      ((1.0, 2.0), 3, (100, 200, 400)),
                                                       ((3.0,), 2, (300, 600)), ((1.0, 2.0), 1, (100,)),
                                                       ((0.0,), 2, (0, 0))])  # fmt: skip
 def test_manual_timers_not_given_are_twice_the_one_before(

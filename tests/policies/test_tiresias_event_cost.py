@@ -18,9 +18,17 @@ from dally.core.plan import Start
 from dally.core.scheduler import Scheduler
 from dally.policies.options import make_policy
 
-POLICIES = ["tiresias", "tiresias[placement=strict]", "tiresias[index=gittins,distribution=D]", "tiresias[promote=4]",
-            "tiresias[continuous=true]", "tiresias[queues=1,index=gittins,distribution=D]",
-            "tiresias[variant=released]", "tiresias[variant=released,promote=8]", "tiresias[variant=dally-paper]"]  # fmt: skip
+POLICIES = [
+    "tiresias",
+    "tiresias[placement=strict]",
+    "tiresias[index=gittins,distribution=D]",
+    "tiresias[promote=4]",
+    "tiresias[continuous=true]",
+    "tiresias[queues=1,index=gittins,distribution=D]",
+    "tiresias[variant=released]",
+    "tiresias[variant=released,promote=8]",
+    "tiresias[variant=dally-paper]",
+]
 
 
 def calls(action: Callable[[], None]) -> int:

@@ -30,7 +30,7 @@ class Scene:
         estimates = Perfect(self.work) if known else Nothing()
         self.scheduler = Scheduler(topology, make_policy(policy), self.world, Journal(), estimates)
         self.now = 0.0
-        self.held = [machine.full_mask >> left << left for machine, left in zip(topology.machines, free, strict=False)]
+        self.held = [topology.machines[m].full_mask >> left << left for m, left in enumerate(free)]
         for machine, mask in enumerate(self.held):
             self.scheduler.free.take_mask(machine, mask)
 

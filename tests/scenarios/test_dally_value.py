@@ -51,8 +51,9 @@ def test_where_the_forecast_is_wrong_it_gives_in_when_the_saving_is_used_up() ->
                   estimates=Optimistic())  # fmt: skip
     assert start(played, "g") == (101.0, 2)  # 200 s far, 100 s near: a wait of 100 s at most
     waits = [entry for _, entry in played.of(Wait) if entry.who == "g"]  # type: ignore[union-attr]
-    assert waits[0].reason.token is Token.WAITING_FOR_LOCALITY and waits[0].reason.until == 101.0  # type: ignore[union-attr]
-    assert "worth a wait of 100.0 s" in waits[0].reason.sentence  # type: ignore[union-attr]
+    reason = waits[0].reason  # type: ignore[union-attr]
+    assert reason.token is Token.WAITING_FOR_LOCALITY and reason.until == 101.0
+    assert "worth a wait of 100.0 s" in reason.sentence
 
 
 def test_a_queue_behind_it_makes_a_slow_placement_dearer() -> None:
@@ -77,7 +78,8 @@ def test_gpus_are_taken_after_the_lease_and_only_by_who_has_far_less_left(waitin
 def test_who_sits_far_moves_near_when_that_saves_more_than_it_costs() -> None:
     played = play([job("x", 3, 2 * HOUR), job("y", 3, 90 * HOUR), job("g", 2, HOUR, 1)], TWO, VALUE, network=SLOW)
     assert start(played, "g") == (1.0, 2)  # near GPUs would come after two hours and save one
-    long = play([job("x", 3, 2 * HOUR), job("y", 3, 90 * HOUR), job("g", 2, 1.9 * HOUR, 1)], TWO, VALUE, network=SLOW)
+    longer = [job("x", 3, 2 * HOUR), job("y", 3, 90 * HOUR), job("g", 2, 1.9 * HOUR, 1)]
+    long = play(longer, TWO, VALUE, network=SLOW)
     assert long.times(Migrate, "g") == [2 * HOUR]
 
 

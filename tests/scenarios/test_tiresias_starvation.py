@@ -36,7 +36,7 @@ def waits_and_runs(played: Played, job_id: str) -> list[tuple[float, float]]:
     return found
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(1, GPUS), st.sampled_from((5, 10, 20, 40)), st.sampled_from((1.0, 2.0, 4.0)),
        st.sampled_from(("las", "gittins")))  # fmt: skip
 def test_with_the_knob_no_wait_is_longer_than_k_times_the_run_and_the_queue_before_it(
@@ -49,7 +49,7 @@ def test_with_the_knob_no_wait_is_longer_than_k_times_the_run_and_the_queue_befo
         assert wait <= knob * max(ran, LIMIT / gpus) + LIMIT + short
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(1, GPUS), st.sampled_from((5, 10, 20, 40)))
 def test_without_the_knob_the_wait_is_as_long_as_the_stream(gpus: int, short: int) -> None:
     waits = []
@@ -59,7 +59,7 @@ def test_without_the_knob_the_wait_is_as_long_as_the_stream(gpus: int, short: in
     assert waits[1] - waits[0] > 500
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(2, GPUS), st.sampled_from((7, 10, 20)), st.sampled_from((1.0, 4.0)))
 def test_a_large_gang_that_never_ran_gets_its_turn_as_well(gpus: int, short: int, knob: float) -> None:
     # single GPUs come free one at a time and are taken by the next short job before the gang fits

@@ -75,7 +75,7 @@ class FromModelSize:
 
 
 def make_cost(text: str) -> PreemptionCost:
-    """`0`, `30s`: the same for all; `model` or `model[storage=5GB/s]`: from its size; `original`: Dally's authors'."""
+    """`0`, `30s`: the same for all; `model`, `model[storage=5GB/s]`: from its size; `original`: Dally's authors'."""
     if text.strip() == "original":
         return Original()
     name, bracket, inside = text.strip().partition("[")

@@ -1,7 +1,7 @@
 """What waiting by value has to know: how much work is left, how fast it goes where, when nearer GPUs come free.
 
-Work and speeds come from the view's estimates. Where nobody declares any, a job is expected to run for as long again as
-it has run, or as long as jobs of its size ran before it; where speeds are unknown, every place is taken to be as good.
+Work and speeds come from the view's estimates. Where nobody declares any, a job is expected to run for as long again
+as it has run, or as long as jobs of its demand ran before it; where speeds are unknown, every place counts as equal.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _WORST = 10.0  # no single wait counts as more than so many times longer or shor
 
 
 class Forecast:
-    """Knows who holds which GPUs; learns run times of ended jobs per demand, and per demand and tier how much longer
-    than expected an opening takes (others are faster, jobs run longer than declared)."""
+    """Knows who holds which GPUs; learns run times of ended jobs per demand, and per demand and tier how much
+    longer than expected an opening takes (others are faster, jobs run longer than declared)."""
 
     def __init__(self, tiers: Tiers) -> None:
         self.tiers = tiers
@@ -145,8 +145,8 @@ class Forecast:
     def _find_openings(self, view: View, demand: Demand, tier: int) -> list[float]:
         if self._ends is None:
             self._ends = sorted(
-                ((max(self._now, job.progress_from) + self.left(view, job, self._now) / (job.speed or 1.0), placement)
-                 for job, placement in self._running.values()), key=lambda end: end[0])  # fmt: skip
+                ((max(self._now, job.progress_from) + self.left(view, job, self._now) / (job.speed or 1.0), place)
+                 for job, place in self._running.values()), key=lambda end: end[0])  # fmt: skip
         topology, level = view.topology, self.tiers.own + tier
         kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
         free: dict[tuple[str, int], int] = {}

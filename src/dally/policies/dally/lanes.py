@@ -1,8 +1,8 @@
 """Waiting jobs of one demand in the order of offers, sorted by how many of their timers have expired.
 
 All jobs of a demand see the same free GPUs and have the same timers; they differ in their place in the order and in
-how long they have starved. A lane therefore answers "who is first in the order among those who would take an offer of
-this tier" from sorted lists, however many wait.
+how long they have starved. A lane therefore answers "who is first in the order among those who would take an offer
+of this tier" from sorted lists, however many wait.
 """
 
 from __future__ import annotations

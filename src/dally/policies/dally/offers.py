@@ -1,11 +1,11 @@
-"""Delay scheduling: all free GPUs are offered in the order of network sensitivity; who can wait declines what is far.
+"""Delay scheduling: free GPUs are offered in the order of network sensitivity; who can wait declines what is far.
 
-The rule for a job of d GPUs (arXiv 2401.16492, delay scheduling), with starvation the time since it last got or lost
-GPUs and T the timer of a tier:
+The rule for a job of d GPUs (arXiv 2401.16492, delay scheduling), with starvation the time since it last got or
+lost GPUs and T the timer of a tier:
 
 1. some machine has d free: accept, and note the starvation in the machine history of demand d
 2. retune the timers of demand d
-3. starvation ≥ T of the machine, or d larger than a machine: some rack has d free: accept, note it in the rack history
+3. starvation ≥ T of the machine, or d larger than a machine: some rack has d free: accept, note it for the rack
 4. starvation ≥ T of the rack, or d larger than a rack: accept any d (with more tiers: one timer each, the same way)
 5. otherwise decline; the offer goes on to the next job
 
@@ -40,9 +40,9 @@ from dally.policies.greedy import waits_for_gpus
 def network_sensitivity(view: View, job: ActiveJob, now: float) -> float:
     """Nw_sens = work done fraction / (run time / ideal JCT): achieved over ideal progress while running.
 
-    Work is counted in seconds at reference speed, so the ideal JCT is the total work, which cancels out. Who declares
-    no work may count progress in any unit: then it is the share of its last step that was not communication.
-    Rounded, so that jobs that ran equally well tie.
+    Work is counted in seconds at reference speed, so the ideal JCT is the total work, which cancels out. Who
+    declares no work may count progress in any unit: then it is the share of its last step that was not
+    communication. Rounded, so that jobs that ran equally well tie.
     """
     executed = job.executed_at(now)
     if executed <= 0:
@@ -124,7 +124,7 @@ class Offers:
         return plan
 
     def _first_taker(self, free: FreeGpus, now: float) -> tuple[Key, ActiveJob, int] | None:
-        """First in the order among the waiting jobs that accept an offer of what is free, and the tier they take."""
+        """First in the order among the waiting jobs that accept an offer of what is free, and the tier it takes."""
         best: tuple[Key, ActiveJob, int] | None = None
         for lane in self._lanes.values():
             room = self.tiers.nearest(free, lane.demand)
@@ -200,8 +200,8 @@ class Offers:
     def _declined(self, demand: Demand, now: float) -> Wait:
         smallest = self.tiers.smallest(demand)
         waits = self._waits(demand, now)
-        steps = ", ".join(f"{_limit(wait)} for one {name}"
-                          for name, wait in list(zip(self.tiers.names, waits, strict=False))[smallest:])  # fmt: skip
+        named = list(zip(self.tiers.names, waits, strict=False))[smallest:]
+        steps = ", ".join(f"{_limit(wait)} for one {name}" for name, wait in named)
         sentence = f"{demand.gpus} GPUs are free, but not near enough to each other; it waits {steps}"
         return Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence))
 

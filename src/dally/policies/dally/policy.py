@@ -38,11 +38,11 @@ class Dally:
         lease: float = option(3600.0, "GPUs are given for so long; then their holder competes again", unit="s",
                               source=_AUTHORS)  # fmt: skip
         window: int = option(24, "auto: leases for which an accepted wait is remembered", source=_AUTHORS)
-        manual: tuple[float, ...] = option((1.0, 2.0), "manual: timers in leases for machine, rack, …; each one not "
+        manual: tuple[float, ...] = option((1.0, 2.0), "manual: timers in leases for machine, rack, …; one not "
                                            "given is twice the one before", source=_AUTHORS)  # fmt: skip
         floors: tuple[float, ...] = option((6.0, 12.0), "auto: shortest timers in leases, continued likewise",
                                            source=_PAPER)  # fmt: skip
-        ceilings: tuple[float, ...] = option((0.8, 1.0), "auto: longest timers as shares of the window; the last one "
+        ceilings: tuple[float, ...] = option((0.8, 1.0), "auto: longest timers as shares of the window; the last "
                                              "also for further levels", source=_PAPER)  # fmt: skip
         sigmas: float = option(2.0, "auto: standard deviations above the mean wait", source=_PAPER)
         fit: Fit = option("first", "which domain of a level: the first with room; the first that needs the fewest "

@@ -1,8 +1,8 @@
 """Beyond the paper: wait for nearer GPUs exactly as long as the wait is worth it (derived in docs/dally.md).
 
 A job that needs R seconds where it is offered GPUs and R′ < R one tier or more nearer saves S = (1 + p)(R − R′) by
-waiting, where p = GPUs of the job × waiting jobs / GPUs of the cluster prices the GPU time that a slow placement takes
-from the others. It declines while the nearer GPUs are expected sooner than S and it has not yet waited S: to wait
+waiting, where p = GPUs of the job × waiting jobs / GPUs of the cluster prices the GPU time that a slow placement
+takes from the others. It declines while the nearer GPUs are expected sooner than S and it has not yet waited S: to wait
 as long as the saving and then give in is at most twice as bad as knowing the future (the ski-rental bound).
 """
 
@@ -27,7 +27,7 @@ from dally.policies.dally.tiers import Tiers
 from dally.policies.greedy import waits_for_gpus
 
 AGEING = 0.1  # a job waits at most ten times what it still needs before nothing newer passes it
-MARGIN = 2.0  # GPUs are taken from jobs with at least so many times the remaining GPU time: no two jobs swap for ever
+MARGIN = 2.0  # GPUs are taken from jobs with so many times the remaining GPU time: no two jobs swap for ever
 OVERHEAD = 60.0  # seconds a move must save at least: checkpoints are not free, and a policy is not told their price
 LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more work left and wait with them
 
@@ -244,7 +244,7 @@ class _Round:
         declined = {job.demand for job, _ in self.waits}
         for demand in (*self.view.waiting.buckets, *(job.demand for job in self.evicted.values())):
             if demand in declined:
-                sentence = f"{demand.gpus} GPUs are free, but nearer ones are expected soon enough to be worth the wait"
+                sentence = f"{demand.gpus} GPUs are free, but nearer ones are expected soon enough to be worth it"
                 reasons[demand] = Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence))
             else:
                 reasons[demand] = waits_for_gpus(demand)

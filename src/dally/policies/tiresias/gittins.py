@@ -65,7 +65,7 @@ class Distribution:
 
     def supremum(self, attained: float) -> float:
         """The index with the best Δ. Between two samples the ratio only falls with Δ, so the best Δ ends at one:
-        it is the steepest line from (what has been spent, jobs ended) to a point further on, a tangent to their hull.
+        it is the steepest line from (what has been spent, jobs ended) to a point further on, a tangent to a hull.
         """
         above = bisect_right(self.samples, attained)
         total = len(self.samples)

@@ -86,7 +86,8 @@ class _Running:
         self.evicted: dict[str, ActiveJob] = {}
         self._now = now
         self._seen: list[tuple[Key, ActiveJob]] = []
-        self._more = merge(*map(self._backwards, view.preemptible.buckets.values()), key=itemgetter(0), reverse=True)
+        buckets = view.preemptible.buckets.values()
+        self._more = merge(*map(self._backwards, buckets), key=itemgetter(0), reverse=True)
 
     def _backwards(self, bucket: Bucket) -> Iterator[tuple[Key, ActiveJob]]:
         now = self._now
@@ -112,7 +113,7 @@ class _Running:
 
 
 def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None = None) -> Plan:
-    """Order of rank, skipping what does not fit or has no place near enough; GPUs further back are for the taking."""
+    """Order of rank, skipping what does not fit or has no place near enough; GPUs of jobs behind may be taken."""
     least = lanes.least(view)
     if not lanes.buckets:
         return []

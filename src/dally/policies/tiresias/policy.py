@@ -1,4 +1,4 @@
-"""Tiresias by its options: which index, in how many queues, with which placement, after the paper or the release."""
+"""Tiresias by its options: which index, in how many queues, which placement, after the paper or the release."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Tiresias:
         thresholds: tuple[float, ...] = option((3250.0, 7200.0, 18000.0), "GPU-seconds at which a job leaves queue "
                                                "0, 1, …; as many as there are queues less one count",
                                                source=_RELEASED)  # fmt: skip
-        order: Literal["start", "running"] = option("start", "inside a queue: by first start, or running jobs first "
-                                                    "as in the released simulator", source=_PAPER)  # fmt: skip
+        order: Literal["start", "running"] = option("start", "inside a queue: by first start, or running jobs "
+                                                    "first as in the released simulator", source=_PAPER)  # fmt: skip
         promote: float = option(0.0, "PROMOTEKNOB: back to queue 0 after waiting so many times the executed time; "
                                 "0: never", source=_PAPER)  # fmt: skip
         continuous: bool = option(False, "no queues: the index at every moment", source=_PAPER)
@@ -50,8 +50,8 @@ class Tiresias:
                                        "none: 6 minutes", unit="s")  # fmt: skip
         distribution: str | None = option(None, "gittins: CSV with a column duration, GPU-seconds of past jobs; "
                                           "none: learned from jobs as they end", source=_PAPER)  # fmt: skip
-        placement: Where = option("auto", "where a gang goes; profile: skewed models on the fewest machines or wait; "
-                                  "strict: all models; auto: profile, released: any", source=_PAPER)  # fmt: skip
+        placement: Where = option("auto", "where a gang goes; profile: skewed models on the fewest machines or "
+                                  "wait; strict: all models; auto: profile, released: any", source=_PAPER)  # fmt: skip
         pack_limit: float = option(PACK_LIMIT, "profile: skew above which a model is consolidated, at first")
         learn: bool = option(True, "profile: fit the limit to observed slowdowns", source=_PAPER)
         tolerance: float = option(1.1, "profile: slowdown by several machines that is not worth waiting for")
@@ -118,7 +118,8 @@ def _released(options: Tiresias.Options, samples: list[float] | None, continuous
             raise UserError("policy 'tiresias': variant=released,index=gittins needs distribution=FILE")
         index = ReleasedIndex(samples)
     limits = _limits(options, 3 if options.queues is None else options.queues)
-    return Released(limits, options.promote, RULES["any" if options.placement == "auto" else options.placement], index)
+    rule = RULES["any" if options.placement == "auto" else options.placement]
+    return Released(limits, options.promote, rule, index)
 
 
 def _limits(options: Tiresias.Options, queues: int) -> tuple[float, ...]:
@@ -126,7 +127,7 @@ def _limits(options: Tiresias.Options, queues: int) -> tuple[float, ...]:
     if queues < 1:
         raise UserError(f"policy 'tiresias': there is at least one queue, not {queues}")
     if len(found) < queues - 1:
-        raise UserError(f"policy 'tiresias': {queues} queues need {queues - 1} thresholds, and {len(found)} are given")
+        raise UserError(f"policy 'tiresias': {queues} queues need {queues - 1} thresholds; {len(found)} are given")
     limits = found[: queues - 1]
     if any(not low < high for low, high in zip((0.0, *limits), limits, strict=False)) or limits[-1] == float("inf"):
         raise UserError("policy 'tiresias': thresholds must be above 0, finite, and each above the one before")
@@ -138,7 +139,7 @@ def _placing(options: Tiresias.Options) -> Placing:
     packing: Packing | None = None
     if where in ("auto", "profile"):
         if options.tolerance < 1:
-            raise UserError(f"policy 'tiresias': tolerance={options.tolerance:g} is a slowdown and cannot be below 1")
+            raise UserError(f"policy 'tiresias': tolerance={options.tolerance:g}: a slowdown cannot be below 1")
         packing = Profile(options.pack_limit, learns=options.learn, tolerance=options.tolerance)
     elif where == "strict":
         packing = Strict()

@@ -3,7 +3,7 @@
 Skew is the largest tensor over all gradients. A model above the limit is held to send unevenly enough to suffer on
 several machines (Tiresias, NSDI'19, section 3.3). What past jobs showed is kept per model: how much slower its
 steps were for communication nothing hides, on one machine and on several. A linear classifier in the one feature
-skew, with the sign the paper gives it, is a limit; it is fitted exactly, again after each job that taught something.
+skew, with the sign the paper gives it, is a limit; it is fitted exactly, anew after each job that taught something.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Profile:
             return Verdict(False, f"model {model or 'unnamed'} is not in the catalog and counts as not skewed")
         learned = f", learned from {len(self.evidence())} models" if self.limit != self.default else ""
         side = "above" if skew > self.limit else "not above"
-        said = f"{model}'s largest tensor is {skew:.0%} of its gradients, {side} PACKLIMIT {self.limit:.0%}{learned}"
+        said = f"{model}'s largest tensor is {skew:.0%} of its gradients, {side} PACKLIMIT {self.limit:.0%}" + learned
         found = self.evidence().get(model or "")
         if found is not None:
             said += f"; {found.runs} past runs on several machines were {found.slowdown:.2f} times slower"

@@ -1,17 +1,16 @@
 """Tiresias' queues: few priorities instead of a continuous one, so that jobs are not preempted all the time.
 
-A job starts in queue 0 and moves down when the GPU-seconds it has had reach its queue's limit (NSDI'19, section 3.2.2).
-Inside a queue the order is that of first starts, and those who never ran come last; or, as in the released
+A job starts in queue 0 and moves down when the GPU-seconds it has had reach its queue's limit (NSDI'19, section
+3.2). Inside a queue the order is that of first starts, and those who never ran come last; or, as in the released
 simulator, those who run come before those who wait. With the Gittins index, in every queue but the last, the index
-decides first, with Δ up to the queue's limit; it changes while a job runs, and is brought up to date sixteen times on
-the way through a queue. Moving down is an event with a time of
-its own, kept in a heap.
+decides first, with Δ up to the queue's limit; it changes while a job runs, and is brought up to date sixteen times
+on the way through a queue. Moving down is an event with a time of its own, kept in a heap.
 
 PROMOTEKNOB k: a job that has run and then waits for k × the time it has executed goes back to queue 0, and both
-counts begin anew. It is served before all that were not promoted, until it is demoted again. Who
-waits in queue 0 can starve too: one that has never run comes behind all who run, and a low index behind a stream of
-high ones. After k × the time queue 0 would give it, such a job gets the place of one that starts now, so that those who
-start later yield to it (ours: without this the wait of a large gang has no bound).
+counts begin anew. It is served before all that were not promoted, until it is demoted again. Who waits in queue 0
+can starve too: one that has never run comes behind all who run, and a low index behind a stream of high ones. After
+k × the time queue 0 would give it, such a job gets the place of one that starts now, so that those who start later
+yield to it (ours: without this the wait of a large gang has no bound).
 """
 
 from __future__ import annotations
