@@ -31,8 +31,8 @@ def main() -> None:
     options = parser.parse_args()
     topology = load_cluster(options.cluster)
     network = make_network(options.network, topology)
-    print(f"{'policy':24} {'jobs':>9} {'CPU s':>8} {'µs/job':>8} {'µs/event':>9} {'× jobs':>7} {'× CPU':>7} {'events':>10} "
-          f"{'longest queue':>14} {'peak MB':>8}")  # fmt: skip
+    print(f"{'policy':24} {'jobs':>9} {'CPU s':>8} {'µs/job':>8} {'µs/event':>9} {'× jobs':>7} {'× CPU':>7} "
+          f"{'events':>10} {'longest queue':>14} {'peak MB':>8}")  # fmt: skip
     for policy in split_policies(options.policies):
         first: tuple[int, float] | None = None
         for count in [len(load_trace(options.trace))] if options.trace else map(int, options.jobs.split(",")):

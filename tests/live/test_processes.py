@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dally.core.journal import Journal
 from dally.core.job import Job
+from dally.core.journal import Journal
 from dally.core.ledger import Ledger
 from dally.core.scheduler import Scheduler
 from dally.core.topology import Level, Topology, regular
