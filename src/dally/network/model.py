@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -42,15 +43,15 @@ class NetworkModel(Protocol):
         ...
 
 
-class Uncontended:
+class Uncontended(ABC):
     """Base of models in which jobs do not disturb each other."""
 
     @property
     def notes(self) -> Sequence[str]:
         return ()
 
-    def step_time(self, job: Job, placement: Placement, now: float) -> Step:
-        raise NotImplementedError
+    @abstractmethod
+    def step_time(self, job: Job, placement: Placement, now: float) -> Step: ...
 
     def moved(self, left: Sequence[str], entered: Sequence[tuple[Job, Placement]], now: float) -> Mapping[str, Step]:
         return {job.id: self.step_time(job, placement, now) for job, placement in entered}

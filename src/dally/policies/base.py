@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from dally.policies.options import written
 from dally.policies.placing import RULES, Rule
 
 
-class RankedPolicy:
+class RankedPolicy(ABC):
     """A policy that is an order of jobs and a placement rule. Subclasses say `rank` and `plan`."""
 
     title: ClassVar[str]  # the name it is registered under
@@ -29,11 +30,11 @@ class RankedPolicy:
     def name(self) -> str:
         return written(self.title, self.options)
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        raise NotImplementedError
+    @abstractmethod
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank: ...
 
     def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
         return ()
 
-    def plan(self, view: View, now: float) -> Plan:
-        raise NotImplementedError
+    @abstractmethod
+    def plan(self, view: View, now: float) -> Plan: ...
