@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -217,3 +220,20 @@ def watched_steps(check: Callable[[Scheduler, float], None]) -> Iterator[None]:
 __all__ = ["BLOCKS", "BUSY", "ISLANDS", "MACHINES", "RACKS", "Flat", "Played", "Scripted", "SilentWorld",
            "SimulatedWorld", "Spec", "at", "cluster", "desk", "job", "mixed_cluster", "outages", "play",
            "seeded_trace", "trace", "watched_steps"]  # fmt: skip
+
+
+def calls(action: Callable[[], None]) -> int:
+    """Python and C functions called while the action runs."""
+    count = 0
+
+    def seen(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    sys.setprofile(seen)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from builders import SilentWorld, cluster
+from builders import SilentWorld, calls, cluster
 from dally.core import events as ev
 from dally.core.job import Job
 from dally.core.journal import Journal
@@ -20,23 +17,6 @@ from dally.simulator.knowledge import Perfect
 
 SIZES = (1, 2, 4, 8)
 BUSY_GPUS = 64
-
-
-def calls(action: Callable[[], None]) -> int:
-    """Python and C functions called while the action runs."""
-    count = 0
-
-    def seen(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_call"):
-            count += 1
-
-    sys.setprofile(seen)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def busy_scheduler(policy: str, queue: int) -> Scheduler:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
-from builders import SilentWorld, cluster
+from builders import SilentWorld, calls, cluster
 from dally.core import events as ev
 from dally.core.job import Job
 from dally.core.journal import Journal
@@ -29,21 +25,6 @@ POLICIES = [
     "tiresias[variant=released,promote=8]",
     "tiresias[variant=dally-paper]",
 ]
-
-
-def calls(action: Callable[[], None]) -> int:
-    count = 0
-
-    def seen(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(seen)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def one_end(policy: str, queue: int) -> int:
