@@ -75,7 +75,7 @@ def test_an_unknown_policy_stops_a_sweep_with_its_sentence() -> None:
 
 
 def test_noise_changes_what_srtf_does_and_nothing_else() -> None:
-    noisy = dataclasses.replace(EXPERIMENT, noise=2.0)
+    noisy = dataclasses.replace(EXPERIMENT, knowledge="noisy=2.0")
 
     def jcts(experiment: Experiment, policy: str) -> list[float | None]:
         return [row.jct for row in experiment.run(policy).ledger.rows]

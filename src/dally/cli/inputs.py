@@ -54,8 +54,8 @@ def experiment_options(command: F) -> F:
         click.option("--jobs", type=click.IntRange(min=1), help="Jobs to synthesise, or the first so many of a file."),
         click.option("--load", type=click.FloatRange(min=0, min_open=True),
                      help="Offered load of a synthesised trace against this cluster."),
-        click.option("--noise", default=0.0, type=click.FloatRange(min=0), metavar="SIGMA",
-                     help="Declared durations are off by a log-normal factor of this sigma."),
+        click.option("--knowledge", default="declared", show_default=True, metavar="K",
+                     help="What jobs say of their duration: declared (exactly), noisy=0.7 (log-normal), none."),
         click.option("--outages", type=click.Path(path_type=Path), help="CSV machine,down,up of machine failures."),
         click.option("--mtbf", type=Time(), help="Mean time between failures of one machine, e.g. 30d."),
         click.option("--mttr", type=Time(), default="4h", show_default=True, help="Mean time to repair one."),
@@ -76,7 +76,7 @@ def experiment_options(command: F) -> F:
 def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Path | None, network: str,
                      no_contention: bool, model_mix: Path | None, duration_means: str | None,
                      traced_cluster: str | None,
-                     preemption_cost: str, seed: int, jobs: int | None, load: float | None, noise: float,
+                     preemption_cost: str, seed: int, jobs: int | None, load: float | None, knowledge: str,
                      outages: Path | None, mtbf: float | None, mttr: float, job_mtbf: float | None, retries: int,
                      checkpoint_interval: float) -> Experiment:  # fmt: skip
     """Load what the options name and check that it fits together, before anything runs."""
@@ -100,7 +100,7 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
         raise UserError(f"--model-mix does nothing here: network {network!r} does not look at models")
     means = DurationMeans(duration_means) if duration_means else None
     traced_on = load_cluster(traced_cluster, fabric=fabric) if traced_cluster else None
-    experiment = Experiment(found, topology, network, preemption_cost, seed, noise, rules, means, traced_on)
+    experiment = Experiment(found, topology, network, preemption_cost, seed, knowledge, rules, means, traced_on)
     found.notes.extend(experiment.check().notes)
     return experiment
 

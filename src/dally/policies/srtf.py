@@ -36,6 +36,8 @@ class Srtf(RankedPolicy):
         # and a newcomer comes last.
         since = job.last_change
         if job.state is State.RUNNING:
+            if left == float("inf"):  # nothing is known of it: it keeps what it has before others of its kind
+                return Rank(left, -weight, then=-float("inf"), then_slope=1.0)
             at_once = since == job.job.submit_time
             # while it runs, what remains shrinks with the clock: remaining(t) = finish − t
             return Rank(weight * (now + left), -weight, then_slope=1.0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from dally.core.estimates import Estimates
 from dally.core.job import DurationMeans
 from dally.core.journal import Sink
 from dally.core.topology import Topology
@@ -15,7 +14,7 @@ from dally.policies.options import make_policy
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages
 from dally.simulator.journal_file import JournalFile
-from dally.simulator.knowledge import Noisy, speeds
+from dally.simulator.knowledge import make_estimates, speeds
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.workload import TracedCluster, Workload, prepare
 from dally.traces.trace import Trace
@@ -42,7 +41,7 @@ class Experiment:
     network: str = "ideal"
     preemption_cost: str = "model"
     seed: int = 0
-    noise: float = 0.0  # σ of the log-normal factor by which declared durations are off
+    knowledge: str = "declared"  # what jobs say of themselves: declared, none, noisy=σ
     faults: FaultRules = FaultRules()
     means: DurationMeans | None = None  # what durations stand for, where the trace's own word is overridden
     traced_on: Topology | None = None  # the cluster the durations were measured on, if it is another
@@ -54,6 +53,7 @@ class Experiment:
     def check(self) -> Workload:
         """Fail early, in the parent, where an error can be said in one line."""
         make_cost(self.preemption_cost)
+        make_estimates(self.knowledge, {})
         network = make_network(self.network, self.topology)
         workload = self.workload(network)
         workload.notes.extend(network.notes)
@@ -66,9 +66,7 @@ class Experiment:
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
-        estimates: Estimates | None = None
-        if self.noise:
-            estimates = Noisy(workload.work, self.noise, self.seed, speeds(workload.reference, network))
+        estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network))
         made = make_policy(policy)
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:

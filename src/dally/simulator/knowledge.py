@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
+from dally.core.errors import UserError
+from dally.core.estimates import Estimates
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.network.model import NetworkModel
@@ -49,12 +51,17 @@ class Noisy(_Profiled):
     def __init__(self, work: Mapping[str, float], sigma: float, seed: int = 0, speed: Speed | None = None) -> None:
         super().__init__(speed)
         self._work, self._sigma, self._seed = work, sigma, seed
+        self._said: dict[str, float] = {}
 
     def work(self, job: Job) -> float | None:
         true = self._work.get(job.id)
         if true is None:
             return None
-        return true * random.Random(f"{self._seed}/estimate/{job.id}").lognormvariate(0.0, self._sigma)
+        said = self._said.get(job.id)
+        if said is None:
+            factor = random.Random(f"{self._seed}/estimate/{job.id}").lognormvariate(0.0, self._sigma)
+            said = self._said[job.id] = true * factor
+        return said
 
 
 class Nothing(_Profiled):
@@ -62,3 +69,19 @@ class Nothing(_Profiled):
 
     def work(self, job: Job) -> float | None:
         return None
+
+
+def make_estimates(text: str, work: Mapping[str, float], seed: int = 0, speed: Speed | None = None) -> Estimates:
+    """`declared`: every job says exactly what it will take; `noisy=0.7`: off by a log-normal factor; `none`."""
+    name, _, value = text.strip().partition("=")
+    if name == "declared" and not value:
+        return Perfect(work, speed)
+    if name == "none" and not value:
+        return Nothing(speed)
+    try:
+        sigma = float(value) if name == "noisy" else -1.0
+    except ValueError:
+        sigma = -1.0
+    if not 0 <= sigma < 10:
+        raise UserError(f"knowledge {text!r}: write declared, none, or noisy=0.7 (sigma of a log-normal factor)")
+    return Noisy(work, sigma, seed, speed)
