@@ -159,4 +159,7 @@ def notes_of(experiment: Experiment) -> list[str]:
     too_large = sum(job.gpus > experiment.topology.capacity(job.gpu_type) for job in trace.jobs)
     if too_large:
         notes.append(f"{too_large:,} jobs ask for more GPUs of one type than the cluster has and are turned away")
+    told = {"declared": "policies that ask for durations are told them exactly", "none": "no policy is told durations"}
+    knowledge = experiment.knowledge
+    notes.append(f"{told.get(knowledge, 'the durations policies are told are off')} (--knowledge {knowledge})")
     return notes
