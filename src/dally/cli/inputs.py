@@ -51,7 +51,7 @@ def experiment_options(command: F) -> F:
         click.option("--preemption-cost", default="model", show_default=True, metavar="X",
                      help="0, a time such as 30s, model[storage=5GB/s]: checkpoint bytes over bandwidth, or original."),
         click.option("--seed", default=0, show_default=True, help="Of synthesis, faults and noise."),
-        click.option("--jobs", type=click.IntRange(min=1), help="Jobs to synthesise, or the first so many of a file."),
+        click.option("--jobs", type=click.IntRange(min=1), help="Jobs to synthesise (default 1000), or the first so many of a file."),
         click.option("--load", type=click.FloatRange(min=0, min_open=True),
                      help="Offered load of a synthesised trace against this cluster."),
         click.option("--knowledge", default="declared", show_default=True, metavar="K",

@@ -18,6 +18,7 @@ def command() -> None:
     \b
     dally network step --model resnet50 --gpus 16 --cluster 4x8x8 --levels
     dally network check astra_allreduce.csv --tolerance 0.0001
+    dally network collective network.yml system.json --size 100MB
     """
 
 
@@ -146,3 +147,34 @@ def check(table: Path, layers: Path | None, tolerance: float, rows: int) -> None
     )
     if result.max > tolerance:
         raise click.exceptions.Exit(1)
+
+
+@command.command()
+@click.argument("network", type=click.Path(path_type=Path))
+@click.argument("system", type=click.Path(path_type=Path))
+@click.option("--size", "-s", required=True, metavar="BYTES", help="Of the collective, e.g. 25MB or 1GiB.")
+@click.option("--op", default="all-reduce", show_default=True,
+              type=click.Choice(["all-reduce", "reduce-scatter", "all-gather", "all-to-all"]))  # fmt: skip
+@click.option("--backend", default="unaware", show_default=True, type=click.Choice(["unaware", "aware"]),
+              help="ASTRA-sim's congestion-unaware or -aware analytical backend.")  # fmt: skip
+@click.option("--queues", default=1, show_default=True, type=click.IntRange(min=1), help="Queues per dimension.")
+@click.option("--run", is_flag=True, help="Run an installed ASTRA-sim on the same files and show it beside ours.")
+def collective(network: Path, system: Path, size: str, op: str, backend: str, queues: int, run: bool) -> None:
+    """Time one collective on ASTRA-sim's own NETWORK.yml and SYSTEM.json, to the nanosecond.
+
+    \b
+    dally network collective network.yml system.json --size 100MB
+    """
+    from dally.core.units import show_time, size_bytes
+    from dally.network.astra import Fabric
+    from dally.network.astra.bridge_files import read_network, read_system
+
+    fabric = Fabric(read_network(network), read_system(system, queues), backend)  # type: ignore[arg-type]
+    message = int(size_bytes(size))
+    ours = fabric.collective_ns(op, message)  # type: ignore[arg-type]
+    click.echo(f"{op} of {message:,} bytes: {ours:,} ns ({show_time(ours * 1e-9)})")
+    if run:
+        from dally.network.astra.bridge import AstraSim
+
+        theirs = AstraSim().collective_ns(op, message, fabric)  # type: ignore[arg-type]
+        click.echo(f"ASTRA-sim says {theirs:,} ns, {abs(ours - theirs) / theirs:.4%} apart")

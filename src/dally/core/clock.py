@@ -9,15 +9,3 @@ class Clock(Protocol):
     def now(self) -> float:
         """Seconds from the origin."""
         ...
-
-
-class ManualClock:
-    """A clock that somebody moves: the simulated world, and tests of a live one."""
-
-    __slots__ = ("time",)
-
-    def __init__(self, time: float = 0.0) -> None:
-        self.time = time
-
-    def now(self) -> float:
-        return self.time
