@@ -78,13 +78,14 @@ def test_dallys_fabric_is_wired_as_its_authors_describe_it() -> None:
     assert [link.bandwidth for link in links] == pytest.approx([600e9, 4 * 600e9, 8 * 200e9, 64 * 400e9])
 
 
-def test_the_congested_fabric_has_a_tenth_of_the_bandwidth_between_machines_only() -> None:
+def test_the_congested_fabric_has_a_tenth_of_the_bandwidth_and_ten_times_the_latency_between_machines_only() -> None:
     machine = find_machine("dally-8")
     normal = wire(machine, find_fabric("dally"), (8, 4))
     congested = wire(machine, find_fabric("dally-congested"), (8, 4))
     assert [a.bandwidth / b.bandwidth for a, b in zip(normal, congested, strict=True)] == pytest.approx(
         [1, 1, 10, 10]
     )
+    assert [b.latency / a.latency for a, b in zip(normal[2:], congested[2:], strict=True)] == pytest.approx([10, 10])
 
 
 def test_an_oversubscription_of_four_leaves_a_rack_a_quarter_of_its_machines_nics() -> None:

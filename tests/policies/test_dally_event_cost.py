@@ -36,6 +36,7 @@ def one_end(policy: str, queue: int) -> int:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_end_costs_as_many_calls_with_thousands_waiting_as_with_a_hundred(policy: str) -> None:
+    one_end(policy, 10)  # tables that are computed once
     counted = [one_end(policy, queue) for queue in (100, 1_000, 5_000)]
     assert max(counted) < 1.5 * min(counted), counted
 

@@ -170,7 +170,8 @@ class Artist(_ByUnits):
         group = Group(shape, wires)
         if top > own:
             racks = len(group.spans[own + 1]) if top > own + 1 else 1
-            uneven = units.get(top) == group.n
+            # how the GPUs of one machine lie to each other does not matter to the authors
+            uneven = any(len({stop - start for start, stop in group.spans[level]}) > 1 for level in range(own, top))
             if uneven:
                 return [original_dimension("rack" if racks == 1 else "cluster", group.n)]
             machines = len(group.spans[own]) // racks

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import dally
 from dally.report import markup
+from dally.report.chapters import Chapter
 from dally.report.compared import Comparison, ReportRun, compare
 from dally.report.findings import findings, verdict
 from dally.report.gantt import gantt
+from dally.report.page import made_by, render_page
 from dally.report.series import BANDS, by_demand, curves, gains, level_shares
 from dally.report.wording import (
     count_text,
@@ -23,8 +22,10 @@ from dally.report.wording import (
     gpus_text,
     jobs_text,
     listed,
+    log_text,
     run_notes,
     share_text,
+    spans_decades,
     time_text,
     times_text,
 )
@@ -43,41 +44,21 @@ DEFINITIONS = (
 
 
 def write_report(runs: Sequence[ReportRun], path: Path, *, title: str = "Dally report",
-                 baseline: str | None = None, notes: Sequence[str] = ()) -> None:  # fmt: skip
+                 baseline: str | None = None, notes: Sequence[str] = (),
+                 chapters: Sequence[Chapter] = ()) -> None:  # fmt: skip
     """Write the report of one or more runs of the same trace. `baseline` is the run others are measured against;
-    without it the first FIFO, else the first run, is."""
-    path.write_text(render_report(runs, title=title, baseline=baseline, notes=notes), encoding="utf-8")
+    without it the first FIFO, else the first run, is. `chapters` are further parts of the page."""
+    page = render_report(runs, title=title, baseline=baseline, notes=notes, chapters=chapters)
+    path.write_text(page, encoding="utf-8")
 
 
-def render_report(runs: Sequence[ReportRun], *, title: str, baseline: str | None, notes: Sequence[str]) -> str:
+def render_report(runs: Sequence[ReportRun], *, title: str, baseline: str | None, notes: Sequence[str],
+                  chapters: Sequence[Chapter] = ()) -> str:  # fmt: skip
     comparison = compare(runs, baseline)
-    data = _figures(comparison)
-    slots = {
-        "version": escape(dally.__version__),
-        "title": escape(title),
-        "css": _asset("report.css"),
-        "subject": escape(_subject(comparison)),
-        "verdict": markup.prose(verdict(comparison)),
-        "lead": markup.prose(_lead(comparison)),
-        "sections": _sections(comparison, data),
-        "footer": _footer(comparison, notes),
-        # Inside a script element only "</" and "<!--" could end or change it.
-        "figures": json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        .replace("<", "\\u003c"),
-        "script": "\n".join(_asset(name) for name in ("charts.js", "gantt.js", "report.js")),
-    }
-    page = _asset("report.html")
-    parts = page.split("{{")
-    # Filled piece by piece: text that was filled in is never searched for slots again.
-    filled = [parts[0]]
-    for part in parts[1:]:
-        name, rest = part.split("}}", 1)
-        filled += [slots[name], rest]
-    return "".join(filled)
-
-
-def _asset(name: str) -> str:
-    return (files("dally.report") / "assets" / name).read_text(encoding="utf-8")
+    data = _figures(comparison) | {"plots": {name: spec for each in chapters for name, spec in each.plots.items()}}
+    return render_page(title=title, subject=_subject(comparison), verdict=markup.prose(verdict(comparison)),
+                       lead=markup.prose(_lead(comparison)), sections=_sections(comparison, data, chapters),
+                       footer=_footer(comparison, notes), figures=data)  # fmt: skip
 
 
 def _subject(comparison: Comparison) -> str:
@@ -151,19 +132,22 @@ def _bars(runs: Sequence[ReportRun], figure: str, multiple: str) -> dict[str, An
     bounds = {getattr(run.summary.lower_bound, figure) for run in runs}
     # Where different jobs finished the bounds differ, and one line would be wrong for all but one run.
     bound = bounds.pop() if len(bounds) == 1 else None
-    return {"rows": rows, "ref": bound and {"value": bound, "label": f"lower bound {time_text(bound)}"}}
+    return {"rows": rows, "ref": bound and {"value": bound, "label": f"lower bound {time_text(bound)}"},
+            "log": spans_decades([getattr(run.summary, figure) for run in runs])}  # fmt: skip
 
 
-def _sections(comparison: Comparison, data: dict[str, Any]) -> str:
+def _sections(comparison: Comparison, data: dict[str, Any], chapters: Sequence[Chapter]) -> str:
     several = len(comparison.runs) > 1
-    links = [("table", "Table"), ("why", "Why"), ("times", "Completion and waiting"), ("time", "Over time"),
-             ("machines", "Machines"), ("demand", "By GPU demand")]  # fmt: skip
+    links = [("table", "Table"), *((each.anchor, each.link) for each in chapters), ("why", "Why"),
+             ("times", "Completion and waiting"), ("time", "Over time"), ("machines", "Machines"),
+             ("demand", "By GPU demand")]  # fmt: skip
     if several:
         links.append(("gained", "Gained and lost"))
     links += [("costs", "Distance and preemption"), ("notes", "Notes")]
     nav = "".join(f'<a href="#{anchor}">{text}</a>' for anchor, text in links)
     return "".join([
         f'<nav aria-label="Sections">{nav}</nav>', _table_section(comparison),
+        *(each.html for each in chapters),
         markup.section("why", "Why", "Computed from the runs: what each policy does to jobs, and what it pays "
                        "for it. Beside the names: rank and value of average JCT.",
                        markup.why_cards(comparison, findings(comparison))),
@@ -174,8 +158,11 @@ def _sections(comparison: Comparison, data: dict[str, Any]) -> str:
 
 
 def _table_section(comparison: Comparison) -> str:
+    def caption(text: str, field: str) -> str:
+        return text + log_text([getattr(run.summary, field) for run in comparison.runs])
+
     figures = [
-        markup.figure(name, title, text, _bar_alt(comparison, name, title),
+        markup.figure(name, title, caption(text, field), _bar_alt(comparison, name, title),
                       _figure_table(comparison, field, multiple), legend=False)
         for name, title, text, field, multiple in (
             ("avg-jct", "Average JCT", "Shorter is better; nothing can be left of the dashed line.", "avg_jct",
@@ -353,4 +340,4 @@ def _footer(comparison: Comparison, notes: Sequence[str]) -> str:
     items = "".join(f"<li>{escape(note)}</li>" for note in said) or "<li>Nothing to add: every job counts.</li>"
     terms = "".join(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in DEFINITIONS)
     return (f'<h2 id="notes">Notes</h2><ul class="notes">{items}</ul><h2>What the words mean</h2><dl>{terms}</dl>'
-            f"<p>Made by dally {escape(dally.__version__)}. This page needs no network.</p>")  # fmt: skip
+            + made_by())  # fmt: skip

@@ -39,6 +39,16 @@ def _figure(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def spans_decades(values: Sequence[float | None]) -> bool:
+    """Whether bars of these lengths need a logarithmic axis for the short ones to be seen."""
+    known = [value for value in values if value]
+    return bool(known) and max(known) > 30 * min(known)
+
+
+def log_text(values: Sequence[float | None]) -> str:
+    return " Logarithmic axis." if spans_decades(values) else ""
+
+
 def share_text(value: float | None) -> str:
     if value is None or value != value:
         return ABSENT

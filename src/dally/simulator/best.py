@@ -8,7 +8,7 @@ from dally.core.free import FreeGpus, Pool, lowest_gpus
 from dally.core.job import Job
 from dally.core.placement import Placement, Slice
 from dally.core.plan import Demand
-from dally.core.topology import Topology
+from dally.core.topology import Machine, Topology
 from dally.network.model import NetworkModel, Step
 from dally.policies.placing import place_spread, place_within, pools_for
 
@@ -59,24 +59,33 @@ def candidates(free: FreeGpus, pool: Pool, gpus: int) -> Iterator[Placement]:
     largest = max(machine.gpus for machine in machines)
     over = -(-gpus // largest)
     while over <= min(gpus, len(machines)):
-        even = _even(free, gpus, over, pool)
-        if even is not None:
-            yield even
+        roomy = [machine for machine in machines if machine.gpus * over >= gpus]
+        if len(roomy) >= over:
+            yield from (_even(gpus, chosen) for chosen in _evenly_spread(roomy, over))
         over = over + 1 if over < 4 else over * 2
 
 
-def _even(free: FreeGpus, gpus: int, over: int, pool: Pool) -> Placement | None:
-    """As even as can be over the first machines that have room, and over the islands inside each."""
-    each, more = divmod(gpus, over)
+def _evenly_spread(machines: list[Machine], over: int) -> Iterator[list[Machine]]:
+    """So many machines as they come, and as many of each of two or more racks, blocks, …, where that comes out even."""
+    yield machines[:over]
+    for outer in range(1, len(machines[0].domains)):
+        inside: dict[int, list[Machine]] = {}
+        for machine in machines:
+            inside.setdefault(machine.domains[outer], []).append(machine)
+        for parts in range(2, min(over, len(inside)) + 1):
+            roomy = [members for members in inside.values() if len(members) * parts >= over]
+            if over % parts == 0 and len(roomy) >= parts:
+                yield [machine for members in roomy[:parts] for machine in members[: over // parts]]
+
+
+def _even(gpus: int, machines: list[Machine]) -> Placement:
+    """As even as can be over these machines, and over the islands inside each."""
+    each, more = divmod(gpus, len(machines))
     slices: list[Slice] = []
-    for machine in free.topology.machines:
-        wanted = each + (1 if len(slices) < more else 0)
-        if machine.gpu_type != pool.gpu_type or machine.gpus < wanted:
-            continue
+    for index, machine in enumerate(machines):
+        wanted = each + (1 if index < more else 0)
         slices.append((machine.index, _even_mask(machine.islands or (machine.full_mask,), wanted)))
-        if len(slices) == over:
-            return Placement.of(slices)
-    return None
+    return Placement.of(slices)
 
 
 def _even_mask(islands: tuple[int, ...], gpus: int) -> int:

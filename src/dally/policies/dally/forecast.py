@@ -12,6 +12,9 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.topology import Topology
+from dally.policies.dally.beliefs import Beliefs
+from dally.policies.dally.ends import Ends
+from dally.policies.dally.poles import LongPoles
 from dally.policies.dally.tiers import Tiers
 from dally.policies.placing import place_within
 
@@ -25,20 +28,32 @@ class Forecast:
 
     def __init__(self, tiers: Tiers) -> None:
         self.tiers = tiers
-        self._running: dict[str, tuple[ActiveJob, Placement]] = {}
-        self._mean: dict[Demand, tuple[int, float]] = {}  # ended jobs of a demand, mean of their run times
+        self.ends = Ends()
+        self.apart: dict[str, ActiveJob] = {}  # running jobs that could be nearer together
+        self.beliefs = Beliefs()
+        self.poles = LongPoles()
         self._examples: dict[tuple[int, str, int], Placement | None] = {}
         self._empty: FreeGpus | None = None
         self._late: dict[tuple[Demand, int], float] = {}  # how much longer openings took than expected
         self._expecting: dict[str, tuple[int, float, float]] = {}  # tier waited for, since when, expected wait
         self._openings: dict[tuple[Demand, int], list[float]] = {}
-        self._ends: list[tuple[float, Placement]] | None = None
         self._now = 0.0
 
     # --- what happens -------------------------------------------------------------------------------------
 
-    def got_gpus(self, job: ActiveJob, placement: Placement) -> None:
-        self._running[job.id] = (job, placement)
+    def queued(self, view: View, job: ActiveJob, now: float) -> None:
+        """The job waits from now on."""
+        self.left_gpus(job)
+        if view.estimates.work(job.job) is not None:
+            self.poles.queued(job, self.run_time_at(view, job, self.tiers.smallest(job.demand), now))
+
+    def got_gpus(self, view: View, job: ActiveJob, placement: Placement) -> None:
+        self.ends.expect(job, placement, self._now + self.run_time(view, job, placement, self._now))
+        self.poles.left_queue(job.id)
+        if self.tiers.could_be_nearer(job.gpus, placement):
+            self.apart[job.id] = job
+        else:
+            self.apart.pop(job.id, None)
         waited = self._expecting.pop(job.id, None)
         if waited is not None:
             # who gave in and took something further out has waited at least so long
@@ -53,36 +68,43 @@ class Forecast:
             late = self._late.get((job.demand, tier), 1.0)
             self._expecting[job.id] = (tier, self._now, (opening - self._now) / late)
 
-    def left_gpus(self, job: ActiveJob) -> None:
-        self._running.pop(job.id, None)
+    def runs(self, view: View, job: ActiveJob, now: float) -> None:
+        """The job runs at its present speed from now on."""
+        if job.id in self.ends and job.placement is not None:
+            self.ends.expect(job, job.placement, now + self.run_time_now(view, job, now))
 
-    def ended(self, job: ActiveJob) -> None:
+    def left_gpus(self, job: ActiveJob) -> None:
+        self.ends.forget(job)
+        self.apart.pop(job.id, None)
+
+    def ended(self, view: View, job: ActiveJob, *, finished: bool) -> None:
         self.left_gpus(job)
+        self.poles.left_queue(job.id)
         self._expecting.pop(job.id, None)
-        if job.executed > 0:
-            count, mean = self._mean.get(job.demand, (0, 0.0))
-            self._mean[job.demand] = (count + 1, mean + (job.executed - mean) / (count + 1))
+        if finished:
+            self.beliefs.learn(job.demand, view.estimates.work(job.job), job.work_done)
 
     def begin(self, view: View, now: float) -> None:
         self._openings.clear()
-        self._ends = None
         self._now = now
+        for job, placement in self.ends.overdue(now):
+            self.ends.expect(job, placement, now + max(1.0, self.run_time_now(view, job, now)))
+        self.poles.begin(self.ends, now, view.topology.gpus,
+                         lambda job: view.estimates.work(job.job) is not None)  # fmt: skip
+
+    def run_time_now(self, view: View, job: ActiveJob, now: float) -> float:
+        """Where it runs."""
+        return max(0.0, job.progress_from - now) + self.left(view, job, now) / (job.speed or 1.0)
 
     # --- work and speed -----------------------------------------------------------------------------------
 
     def size(self, view: View, job: ActiveJob, now: float) -> float:
         """What orders jobs: the work left, or the time it has run where nobody declares any."""
-        total = view.estimates.work(job.job)
-        if total is None:
-            return job.executed_at(now)
-        return max(0.0, total - job.work_at(now))
+        return self.beliefs.left(job.demand, view.estimates.work(job.job), job.work_at(now)).size
 
     def left(self, view: View, job: ActiveJob, now: float) -> float:
         """Work expected to be left."""
-        total = view.estimates.work(job.job)
-        if total is None:
-            return max(job.executed_at(now), self._mean.get(job.demand, (0, 0.0))[1])
-        return max(0.0, total - job.work_at(now))
+        return self.beliefs.left(job.demand, view.estimates.work(job.job), job.work_at(now)).mean
 
     def run_time(self, view: View, job: ActiveJob, placement: Placement, now: float) -> float:
         speed = view.estimates.speed(job.job, placement)
@@ -143,10 +165,6 @@ class Forecast:
         return self._now + self._late.get(key, 1.0) * (times[ahead] - self._now)
 
     def _find_openings(self, view: View, demand: Demand, tier: int) -> list[float]:
-        if self._ends is None:
-            self._ends = sorted(
-                ((max(self._now, job.progress_from) + self.left(view, job, self._now) / (job.speed or 1.0), place)
-                 for job, place in self._running.values()), key=lambda end: end[0])  # fmt: skip
         topology, level = view.topology, self.tiers.own + tier
         kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
         free: dict[tuple[str, int], int] = {}
@@ -155,7 +173,7 @@ class Forecast:
                 key = (machine.gpu_type, topology.domain_of(machine.index, level).index)
                 free[key] = free.get(key, 0) + view.free.masks[machine.index].bit_count()
         times = [self._now for count in free.values() if count >= demand.gpus]
-        for end, placement in self._ends:
+        for end, placement in self.ends.soonest():
             for index, mask in placement.slices:
                 machine = topology.machines[index]
                 if machine.gpu_type in kinds:

@@ -21,6 +21,8 @@ from dally.policies.options import option, written
 
 _PAPER = "arXiv 2401.16492"
 _AUTHORS = "the authors' code"
+_LEASE = 3600.0  # the authors' code
+_VALUE_LEASE = 600.0  # ours: protects a job that has just loaded its checkpoint, no more
 
 
 class Dally:
@@ -35,8 +37,8 @@ class Dally:
         timers: Literal["auto", "manual", "none", "infinite", "value"] = option(
             "auto", "how long a gang waits for nearer GPUs: tuned per demand and level, as given, not at all, for "
             "ever; value: while it pays (ours)", source=_PAPER)  # fmt: skip
-        lease: float = option(3600.0, "GPUs are given for so long; then their holder competes again", unit="s",
-                              source=_AUTHORS)  # fmt: skip
+        lease: float | None = option(None, "GPUs are given for so long, then their holder competes again; none: 1 h, "
+                                     "with timers=value 10 min", unit="s", source=_AUTHORS)  # fmt: skip
         window: int = option(24, "auto: leases for which an accepted wait is remembered", source=_AUTHORS)
         manual: tuple[float, ...] = option((1.0, 2.0), "manual: timers in leases for machine, rack, …; one not "
                                            "given is twice the one before", source=_AUTHORS)  # fmt: skip
@@ -74,20 +76,22 @@ class Dally:
 
 def _make(options: Dally.Options, topology: Topology) -> Offers | Value:
     if options.timers == "value":
-        return Value(Tiers(topology, "best"), options.lease)  # best fit: whole machines stay open
+        # best fit: whole machines stay open
+        return Value(Tiers(topology, "best"), _VALUE_LEASE if options.lease is None else options.lease)
+    lease = _LEASE if options.lease is None else options.lease
     tiers = Tiers(topology, options.fit)
     waits = tiers.count - 1
     timers: Timers
     if options.timers == "auto":
-        timers = AutoTuner(options.lease, options.window, waits, options.floors, options.ceilings, options.sigmas)
+        timers = AutoTuner(lease, options.window, waits, options.floors, options.ceilings, options.sigmas)
     else:
         leases = {"manual": options.manual, "none": (0.0,), "infinite": (math.inf,)}[options.timers]
-        timers = Fixed(leases, options.lease, waits)
-    return Offers(tiers, timers, options.lease)
+        timers = Fixed(leases, lease, waits)
+    return Offers(tiers, timers, lease)
 
 
 def _check(options: Dally.Options) -> None:
-    if not 0 < options.lease < math.inf:
+    if options.lease is not None and not 0 < options.lease < math.inf:
         raise UserError("policy 'dally': a lease must be longer than 0")
     if options.window < 1:
         raise UserError(f"policy 'dally': the window is at least one lease, not {options.window}")

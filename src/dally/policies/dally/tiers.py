@@ -81,6 +81,15 @@ class Tiers:
         """Whether a placement is of a nearer tier than another, or of the same on fewer machines."""
         return (self.of(one), len(one.slices)) < (self.of(other), len(other.slices))
 
+    def could_be_nearer(self, gpus: int, held: Placement) -> bool:
+        """Whether some placement of a gang would be nearer than this one, were everything free."""
+        if len(held.slices) == 1:
+            return False
+        largest = self._largest[self.topology.machines[held.slices[0][0]].gpu_type]
+        if len(held.slices) > -(-gpus // max(1, largest[0])):
+            return True
+        return any(largest[tier] >= gpus for tier in range(self.of(held)))
+
     def most_free(self, free: FreeGpus, demand: Demand, tier: int) -> int:
         """Free GPUs in the emptiest domain of a tier."""
         kinds = (demand.gpu_type,) if demand.gpu_type is not None else tuple(free.pools)

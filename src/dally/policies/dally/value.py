@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 from dally.core import events as ev
@@ -31,6 +32,8 @@ MARGIN = 2.0  # GPUs are taken from jobs with so many times the remaining GPU ti
 OVERHEAD = 60.0  # seconds a move must save at least: checkpoints are not free, and a policy is not told their price
 LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more work left and wait with them
 
+_FREES = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.Interrupted, ev.MachineUp, ev.LeaseEnded)
+
 
 class Declined(NamedTuple):
     """The job prefers to wait for a tier until a time."""
@@ -51,8 +54,9 @@ class Value:
 
     def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
         if job.state is not State.WAITING:
+            self.forecast.runs(view, job, now)
             return Rank(0.0)  # victims are compared when somebody asks
-        self.forecast.left_gpus(job)
+        self.forecast.queued(view, job, now)
         size = self.forecast.size(view, job, now)
         return Rank(job.gpus * (size + AGEING * job.last_change), -AGEING * job.gpus)
 
@@ -60,7 +64,7 @@ class Value:
         self.tiers.follow(view.news)
         for event in view.news:
             if isinstance(event, (ev.Finished, ev.Failed, ev.Cancelled)):
-                self.forecast.ended(view.job(event.job))
+                self.forecast.ended(view, view.job(event.job), finished=isinstance(event, ev.Finished))
                 self._told.pop(event.job, None)
         return ()
 
@@ -100,23 +104,32 @@ class _Round:
         self.evicted: dict[str, ActiveJob] = {}
         self.waits: list[tuple[ActiveJob, Declined]] = []
         self.pressure = max(0, len(view.waiting) - 1) / view.topology.gpus
-        self.behind = sorted(((job.gpus * self.forecast.size(view, job, now), job.number, job)
-                              for job in view.preemptible if now > job.progress_from or
-                              job.progress_from == job.last_change), reverse=True)  # fmt: skip
         self.forecast.begin(view, now)
 
     def plan(self) -> Plan:
         starts: Plan = []
         started: set[str] = set()
         with self.view.free.trial() as free:
+            for job_id in self.forecast.poles.waiting():
+                job = self.view.job(job_id)
+                placement = self._accepts(free, job, self.tiers.nearest(free, job.demand))
+                if isinstance(placement, Placement):
+                    self.forecast.poles.started(job)
+                    free.take(placement)
+                    starts.append(Start(job.id, placement, self.rules.lease))
+                    started.add(job.id)
             heads = dict.fromkeys(self.view.waiting.buckets, 0)
             asked = dict.fromkeys(heads, 0)
             buckets = self.view.waiting.buckets
             while heads:
                 demand = min(heads, key=lambda d: buckets[d].key(heads[d], self.now))
                 job = buckets[demand].job(heads[demand])
-                answer = self._answer(free, job)
                 heads[demand] += 1
+                if job.id in started:
+                    if heads[demand] == len(buckets[demand]):
+                        del heads[demand]
+                    continue
+                answer = self._answer(free, job)
                 if answer is None:
                     del heads[demand]
                     if AGEING * job.starvation(self.now) > max(self.rules.lease, self._left(job)):
@@ -140,25 +153,37 @@ class _Round:
         plan += told + self.rules.untell(self.view, {job.id for job, _ in self.waits}, reasons)
         for action in (*moves, *starts):
             if isinstance(action, (Start, Migrate)):
-                self.forecast.got_gpus(self.view.job(action.job), action.placement)
+                self.forecast.got_gpus(self.view, self.view.job(action.job), action.placement)
         wake = min((said.until for _, said in self.waits), default=math.inf)
         if self.now < wake < math.inf:
             plan.append(WakeAt(wake))
         return plan
 
+    @cached_property
+    def behind(self) -> list[tuple[float, int, ActiveJob]]:
+        """Running jobs that no lease protects and that are not loading, by the GPU time they have left."""
+        return sorted(((job.gpus * self.forecast.size(self.view, job, self.now), job.number, job)
+                       for job in self.view.preemptible if self._settled(job)), reverse=True)  # fmt: skip
+
+    def _settled(self, job: ActiveJob) -> bool:
+        return self.now > job.progress_from or job.progress_from == job.last_change
+
     def _answer(self, free: FreeGpus, job: ActiveJob) -> Placement | Declined | None:
         """GPUs it takes, what it would rather wait for, or None where it can have none."""
-        demand = job.demand
-        room, smallest = self.tiers.nearest(free, demand), self.tiers.smallest(demand)
+        room, smallest = self.tiers.nearest(free, job.demand), self.tiers.smallest(job.demand)
         if room is None or room > smallest:
             taken = self._take_from_others(free, job, smallest)
             if taken is not None:
                 return taken
+        return self._accepts(free, job, room)
+
+    def _accepts(self, free: FreeGpus, job: ActiveJob, room: int | None) -> Placement | Declined | None:
+        """The same of GPUs that are free, the nearest of them at tier `room`."""
         if room is None:
             return None
-        placement = self.tiers.place(free, demand, room)
+        placement = self.tiers.place(free, job.demand, room)
         assert placement is not None
-        return self._rather_waits(job, placement, smallest, room) or placement
+        return self._rather_waits(job, placement, self.tiers.smallest(job.demand), room) or placement
 
     def _left(self, job: ActiveJob) -> float:
         return self.forecast.left(self.view, job, self.now)
@@ -185,7 +210,9 @@ class _Round:
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, tier: int) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
         least = MARGIN * max(0.0, self._aged(job))
-        victims = [(size, v) for size, _, v in self.behind if size > least and v.id not in self.evicted]
+        need = self.forecast.run_time_at(self.view, job, tier, self.now)
+        victims = [(size, v) for size, _, v in self.behind if size > least and v.id not in self.evicted
+                   and self.forecast.poles.may_lose_gpus(v.id, need)]  # fmt: skip
         if not victims:
             return None
         best: tuple[int, list[ActiveJob]] | None = None
@@ -223,13 +250,19 @@ class _Round:
     def _moves(self, free: FreeGpus) -> Plan:
         """Running jobs that free GPUs would bring nearer together, where that saves more than it costs."""
         moves: Plan = []
-        for _, _, job in reversed(self.behind):
+        if not self.evicted and not any(isinstance(event, _FREES) for event in self.view.news):
+            return moves
+        apart = [(self.forecast.size(self.view, job, self.now) * job.gpus, job.number, job)
+                 for job in self.forecast.apart.values() if job.id in self.view.preemptible and self._settled(job)]
+        for _, _, job in sorted(apart):
             held = job.placement
-            if held is None or job.id in self.evicted or len(held.slices) == 1:
+            if held is None or job.id in self.evicted:
                 continue
             demand = Demand(job.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
             room = self.tiers.nearest(free, demand)
-            placement = None if room is None else self.tiers.place(free, demand, room)
+            if room is None or room > self.tiers.of(held):
+                continue
+            placement = self.tiers.place(free, demand, room)
             if placement is None or not self.tiers.nearer(placement, held):
                 continue
             now_left = self._left(job) / (job.speed or 1.0)

@@ -4,7 +4,7 @@
 const Charts = (() => {
   const NS = "http://www.w3.org/2000/svg";
   const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 4", "6 2 2 2 2 2"];
-  const COLOURS = 8;
+  const COLOURS = 10;
   const hidden = new Set();
   const plots = [];
   const PAPER = 680; // CSS pixels between the margins of a printed page, less a card's padding
@@ -31,6 +31,8 @@ const Charts = (() => {
         return `M${x - a},${y - b}h${2 * a}v${b - a}h${b - a}v${2 * a}h${a - b}v${b - a}h${-2 * a}v${a - b}h${a - b}v${-2 * a}h${b - a}Z`; },
       () => `M${x - r * 1.3},${y - r * 0.6}h${2.6 * r}v${1.2 * r}h${-2.6 * r}Z`,
       () => `M${x - r * 0.6},${y - r * 1.3}h${1.2 * r}v${2.6 * r}h${-1.2 * r}Z`,
+      () => `M${x - r},${y - r * 1.2}h${2 * r}L${x},${y}L${x + r},${y + r * 1.2}h${-2 * r}L${x},${y}Z`,
+      () => `M${x - r * 1.2},${y - r}v${2 * r}L${x},${y}L${x + r * 1.2},${y + r}v${-2 * r}L${x},${y}Z`,
     ];
     return shapes[slot % shapes.length]();
   }
@@ -193,7 +195,8 @@ const Charts = (() => {
     if (spec.x.label) make("text", { x: (area.left + area.right) / 2, y: area.bottom + 38, "text-anchor": "middle", class: "label" }, svg, spec.x.label);
     if (spec.y.label) make("text", { x: area.left - 46, y: area.top - 12, class: "label" }, svg, spec.y.label);
   }
-  const visible = (spec) => spec.series.filter((s) => !hidden.has(s.slot));
+  // Series that are no runs (`own`) are not hidden with them.
+  const visible = (spec) => (spec.own ? spec.series : spec.series.filter((s) => !hidden.has(s.slot)));
 
   // ---- lines --------------------------------------------------------------------------------------------------
   function lines(node, spec) {
@@ -219,7 +222,7 @@ const Charts = (() => {
     function range() {
       const shown = visible(spec).length ? visible(spec) : spec.series;
       let low = Infinity, high = -Infinity;
-      for (const s of shown) if (s.x.length) { low = Math.min(low, s.x[0]); high = Math.max(high, s.x[s.x.length - 1]); }
+      for (const s of shown) if (s.x.length) { low = Math.min(low, s.x[0]); high = Math.max(high, s.x[s.x.length - 1], spec.x.to || 0); }
       if (!Number.isFinite(low)) { low = 0; high = 1; }
       if (kind === "log") {
         low = Math.max(low, spec.x.least || 1);
@@ -348,8 +351,10 @@ const Charts = (() => {
       const rows = spec.rows.filter((r) => !hidden.has(r.slot));
       const top = spec.ref ? 24 : 4;
       const f = rowsFrame(node, rows.length, width, top + 6);
-      const most = Math.max(...rows.map((r) => r.value || 0), spec.ref ? spec.ref.value : 0) || 1;
-      const x = scale("linear", 0, most, f.left, f.wide ? width - 150 : width - 2);
+      const known = [...rows.map((r) => r.value || 0), spec.ref ? spec.ref.value : 0].filter((v) => v > 0);
+      const most = Math.max(...known, 0) || 1;
+      // Over several powers of ten only a logarithm shows the short ones; it begins below the shortest.
+      const x = scale(spec.log ? "log" : "linear", spec.log ? Math.min(...known) / 2 : 0, most, f.left, f.wide ? width - 150 : width - 2);
       rows.forEach((r, i) => {
         f.room = width - 40 - 6.6 * (r.text + (r.note || "")).length; // the figure stands on the same line
         const box = rowLabel(f.svg, f, i, top, r.name, r.slot);
@@ -383,6 +388,16 @@ const Charts = (() => {
       const item = document.createElement("li"), box = document.createElement("i");
       box.style.background = part.colour;
       item.append(box, part.name);
+      list.appendChild(item);
+    }
+    node.parentElement.insertBefore(list, node);
+  }
+  function ownLegend(node, series) {
+    const list = document.createElement("ul");
+    list.className = "keys";
+    for (const s of series) {
+      const item = document.createElement("li");
+      item.append(swatch(s.slot), " ", s.name);
       list.appendChild(item);
     }
     node.parentElement.insertBefore(list, node);
@@ -456,5 +471,5 @@ const Charts = (() => {
     printing = on;
     for (const plot of plots) if (on) plot.forPaper(); else plot.redraw();
   }
-  return { PAPER, paper, lines, bars, stacked, points, swatch, toggle, formats, ticks, showTip, hideTip, keys, inkOn };
+  return { PAPER, paper, lines, bars, stacked, points, swatch, toggle, formats, ticks, showTip, hideTip, keys, ownLegend, inkOn };
 })();

@@ -39,21 +39,23 @@
   for (const cell of document.querySelectorAll("[data-swatch]")) cell.prepend(Charts.swatch(Number(cell.dataset.swatch)));
 
   for (const [name, spec] of Object.entries(data.bars)) {
-    if (at(name)) Charts.bars(at(name), { ref: spec.ref, rows: spec.rows.map((r, slot) => ({ ...r, slot, name: data.runs[slot].name })) });
+    if (at(name)) Charts.bars(at(name), { ref: spec.ref, log: spec.log, rows: spec.rows.map((r, slot) => ({ ...r, slot, name: data.runs[slot].name })) });
   }
   const c = data.curves;
   const share = { fmt: "share", range: [0, 1], label: "share of finished jobs" };
-  Charts.lines(at("jct-cdf"), { series: series(c.jct), step: true, first: 0, x: { fmt: "time", kind: "log", label: "job completion time", tip: "JCT up to " }, y: share });
-  Charts.lines(at("queueing-cdf"), { series: series(c.queueing), step: true, first: 0, x: { fmt: "time", kind: "log", label: "time without GPUs (below 1 s drawn at 1 s)", tip: "waiting up to " }, y: share });
-  Charts.lines(at("load"), { series: series(c.load, c.time), nearest: true, x: { fmt: "time", label: "time since the first submission", tip: "around " }, y: { fmt: "share", range: [0, 1], label: "GPUs held" } });
-  Charts.lines(at("queue"), { series: series(c.queue, c.time), nearest: true, x: { fmt: "time", label: "time since the first submission", tip: "around " }, y: { fmt: "count", label: "jobs waiting" } });
+  if (c) {
+    Charts.lines(at("jct-cdf"), { series: series(c.jct), step: true, first: 0, x: { fmt: "time", kind: "log", label: "job completion time", tip: "JCT up to " }, y: share });
+    Charts.lines(at("queueing-cdf"), { series: series(c.queueing), step: true, first: 0, x: { fmt: "time", kind: "log", label: "time without GPUs (below 1 s drawn at 1 s)", tip: "waiting up to " }, y: share });
+    Charts.lines(at("load"), { series: series(c.load, c.time), nearest: true, x: { fmt: "time", label: "time since the first submission", tip: "around " }, y: { fmt: "share", range: [0, 1], label: "GPUs held" } });
+    Charts.lines(at("queue"), { series: series(c.queue, c.time), nearest: true, x: { fmt: "time", label: "time since the first submission", tip: "around " }, y: { fmt: "count", label: "jobs waiting" } });
 
-  const d = data.demand;
-  const tip = (k) => `${d.names[k]} GPU${d.names[k] === "1" ? "" : "s"}, ${d.jobs[k].toLocaleString("en-US")} jobs`;
-  const points = (name, values, text, least) => Charts.points(at(name), { names: d.names, counts: d.jobs, tip, fmt: "time", label: text, xLabel: "GPUs asked for (jobs below)", least,
-    series: values.map((y, slot) => ({ name: data.runs[slot].name, slot, y })) });
-  points("jct-demand", d.jct, "mean JCT", 0);
-  points("queueing-demand", d.queueing, "mean queueing", 1);
+    const d = data.demand;
+    const tip = (k) => `${d.names[k]} GPU${d.names[k] === "1" ? "" : "s"}, ${d.jobs[k].toLocaleString("en-US")} jobs`;
+    const points = (name, values, text, least) => Charts.points(at(name), { names: d.names, counts: d.jobs, tip, fmt: "time", label: text, xLabel: "GPUs asked for (jobs below)", least,
+      series: values.map((y, slot) => ({ name: data.runs[slot].name, slot, y })) });
+    points("jct-demand", d.jct, "mean JCT", 0);
+    points("queueing-demand", d.queueing, "mean queueing", 1);
+  }
 
   if (at("gains")) {
     const colours = ["#0072b2", "#8cc4e4", "#c4c8cc", "#f3b183", "#d55e00"];
@@ -68,6 +70,11 @@
   if (at("levels")) {
     Charts.stacked(at("levels"), { parts: data.levels.names.map((name, k) => ({ name: `within one ${name}`, colour: levelColour(k) })),
       rows: data.levels.shares.map((shares, slot) => ({ name: data.runs[slot].name, slot, shares })) });
+  }
+  for (const [name, spec] of Object.entries(data.plots || {})) {
+    if (!at(name)) continue;
+    if (spec.own) Charts.ownLegend(at(name), spec.series);
+    Charts.lines(at(name), spec);
   }
   if (at("gantt")) gantt = Gantt.mount(at("gantt"), data.gantt, data.runs, levelColour);
   root.dataset.ready = "yes";

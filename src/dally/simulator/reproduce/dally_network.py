@@ -1,0 +1,108 @@
+"""The network of Dally's evaluation: ArtISt-sim's rules on the authors' fabric, as it is or congested.
+
+Two things decide what distance costs there. A step computes for 0.05 to 12 ms (`COMPUTE`), because the authors
+scale layer times measured at batches of 256 and 512 down to their jobs' seconds per sample, and every step
+all-reduces the whole gradient. And their congested runs have ten times the latency and a tenth of the bandwidth
+between machines and between racks (the reference results list both kinds).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from dally.core.topology import Topology
+from dally.network.artist import ArtistDimension, original_dimension
+from dally.network.astra.layers import Layer, compute_ns
+from dally.network.fidelity import Artist
+from dally.network.model import NetworkModel
+from dally.network.registry import make_network
+from dally.network.shape import Shape
+from dally.policies.options import make_policy
+from dally.simulator.costs import make_cost
+from dally.simulator.experiment import Experiment
+from dally.simulator.faults import Faults
+from dally.simulator.knowledge import make_estimates, speeds
+from dally.simulator.reproduce.timer_log import Timer, TimerLog
+from dally.simulator.run import Progress, Run, simulate
+from dally.simulator.workload import Workload
+
+PAPER = "paper"
+CONGESTION = {"dally": 1.0, "dally-congested": 10.0}
+
+# Seconds a step computes on one GPU, forward and backward, in the authors' runs; by the catalog's names.
+COMPUTE = {"vgg11": 3.632e-3, "alexnet": 1.032e-3, "mobilenetv3-small": 0.0529e-3, "resnet18": 0.149e-3,
+           "resnet50": 11.65e-3, "bert-large": 1.703e-3}  # fmt: skip
+
+
+class PaperNetwork(Artist):
+    """`artist` at the authors' step times, with the links between machines `congestion` times as slow.
+
+    Layers come from the authors' tables in `layers`; without them the catalog's layers share the authors' step time
+    in the catalog's proportions.
+    """
+
+    def __init__(self, topology: Topology, layers: Path | None = None, congestion: float = 1.0) -> None:
+        super().__init__(topology, layers)
+        self.congestion = congestion
+        self._scaled: dict[tuple[str | None, str], tuple[Layer, ...]] = {}
+
+    def dimensions(self, shape: Shape) -> list[ArtistDimension]:
+        return [self._congested(dim) for dim in super().dimensions(shape)]
+
+    def _congested(self, dim: ArtistDimension) -> ArtistDimension:
+        between = (original_dimension("rack", dim.size), original_dimension("cluster", dim.size))
+        if self.congestion == 1 or dim not in between:
+            return dim
+        return replace(dim, bandwidth=dim.bandwidth / self.congestion, latency_ns=dim.latency_ns * self.congestion)
+
+    def layers(self, model: str | None, gpu_type: str) -> tuple[Layer, ...]:
+        key = (model, gpu_type)
+        if key not in self._scaled:
+            table = super().layers(model, gpu_type)
+            wanted = COMPUTE.get(self._known.model_of(model)[0].name)
+            self._scaled[key] = table if wanted is None else _scaled(table, wanted * 1e9 / compute_ns(table))
+        return self._scaled[key]
+
+
+def _scaled(table: tuple[Layer, ...], factor: float) -> tuple[Layer, ...]:
+    return tuple(replace(layer, forward_ns=round(layer.forward_ns * factor),
+                         input_gradient_ns=round(layer.input_gradient_ns * factor),
+                         weight_gradient_ns=round(layer.weight_gradient_ns * factor))
+                 for layer in table)  # fmt: skip
+
+
+@dataclass(slots=True)
+class TimedRun(Run):
+    """A run, and the timers its policy spoke of."""
+
+    timers: tuple[Timer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PaperExperiment(Experiment):
+    """An experiment on the paper's network (`network="paper"`), or on another by name, that listens for timers."""
+
+    layers: Path | None = None
+    congestion: float = 1.0
+
+    def make_network(self) -> NetworkModel:
+        if self.network == PAPER:
+            return PaperNetwork(self.topology, self.layers, self.congestion)
+        return make_network(self.network, self.topology)
+
+    def check(self) -> Workload:
+        network = self.make_network()
+        workload = self.workload(network)
+        workload.notes.extend(network.notes)
+        return workload
+
+    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
+        assert journal is None, "the comparison keeps no journals"
+        network = self.make_network()
+        workload = self.workload(network)
+        estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network))
+        log = TimerLog()
+        run = simulate(workload, self.topology, make_policy(policy), network, make_cost(self.preemption_cost),
+                       faults=Faults(), estimates=estimates, sinks=(log,), progress=progress)  # fmt: skip
+        return TimedRun(**{field.name: getattr(run, field.name) for field in fields(run)}, timers=tuple(log.timers))
