@@ -96,7 +96,7 @@ def show(rows: list[Row]) -> None:
         print("nothing has been run on every entrant yet")
         return
     print(f"{len(found)} cells, {sum(cell.seeds for cell in found)} instances")
-    print(f"{'workload':>15} {'cluster':>6} {'fabric':>18} n {'best':>17} {'h':>6} {'q':>4}|  jct noisy  none   p99   mk"
+    print(f"{'workload':>15} {'cluster':>6} {'fabric':>18} n {'best':>17} {'h':>6} {'q':>4}| jct noisy  none   p99   mk"
           "| over bound")  # fmt: skip
     for cell in found:
         best = cell.best("avg_jct")

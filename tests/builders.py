@@ -15,10 +15,11 @@ from dally.core import plan as pl
 from dally.core.job import Job, Truth
 from dally.core.journal import Entry, Journal, Rejected
 from dally.core.placement import Placement
-from dally.core.policy import Policy, View
+from dally.core.policy import Meter, Policy, View
 from dally.core.ranking import Rank
 from dally.core.reasons import Reason, Token
 from dally.core.scheduler import Scheduler
+from dally.core.sharing import Interference
 from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular
 from dally.network.model import NetworkModel
 from dally.network.registry import make_network
@@ -60,8 +61,9 @@ class Spec:
 
 
 def job(id: str, gpus: int = 1, duration: float = 10.0, submit: float = 0.0, *, gpu_type: str | None = None,
-        model: str | None = None, **truth: object) -> Spec:  # fmt: skip
-    return Spec(Job(id, float(submit), gpus, gpu_type=gpu_type, model=model),
+        model: str | None = None, limits: tuple[int, int] | None = None, **truth: object) -> Spec:  # fmt: skip
+    fewest, most = limits or (None, None)
+    return Spec(Job(id, float(submit), gpus, gpu_type=gpu_type, model=model, min_gpus=fewest, max_gpus=most),
                 Truth(float(duration), **truth))  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -122,7 +124,9 @@ class Flat:
 
 def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy, *,
          network: str | NetworkModel = "ideal", cost: str | PreemptionCost = "0",
-         faults: Faults | None = None, estimates: object = None, instants: int = 50_000) -> Played:  # fmt: skip
+         faults: Faults | None = None, estimates: object = None, instants: int = 50_000,
+         interference: Interference | None = None, meter: Meter | None = None,
+         quanta: bool = False) -> Played:  # fmt: skip
     """Run jobs to their end. A run that is not over after `instants` is a failure: somebody goes in circles."""
     made = specs if isinstance(specs, Trace) else trace(specs)
     chosen = make_network(network, topology) if isinstance(network, str) else network
@@ -138,7 +142,8 @@ def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy
     run = simulate(workload, topology, make_policy(policy) if isinstance(policy, str) else policy, chosen,
                    make_cost(cost) if isinstance(cost, str) else cost, faults=faults,
                    estimates=estimates,  # type: ignore[arg-type]
-                   sinks=(lambda now, entry: entries.append((now, entry)),), progress=limit)  # fmt: skip
+                   sinks=(lambda now, entry: entries.append((now, entry)),), progress=limit,
+                   interference=interference, meter=meter, quanta=quanta)  # fmt: skip
     assert run.complete, f"{run.policy} is not through after {instants} instants"
     return Played(run, entries, workload)
 
@@ -174,6 +179,42 @@ class Scripted:
         if self.reasons:
             plan += [pl.Wait(demand, BUSY) for demand in view.waiting.buckets]
         return plan
+
+
+class Timed(Scripted):
+    """A policy that shares and hands in plans at given times: `{0.0: [Start(…)], 10.0: [Reshare(…)]}`. Its plan for a
+    time may also be a function of the view."""
+
+    shares = True
+    preempts = True
+
+    def __init__(self, plans: Mapping[float, Sequence[pl.Action]], look: Callable[[View, float], None] | None = None,
+                 name: str = "timed") -> None:  # fmt: skip
+        super().__init__(name=name)
+        self.agenda = dict(sorted(plans.items()))
+        self.look = look
+
+    def plan(self, view: View, now: float) -> pl.Plan:
+        if self.look is not None:
+            self.look(view, now)
+        due = [time for time in self.agenda if time <= now]
+        plan = [action for time in due for action in self.agenda.pop(time)]
+        if self.agenda:
+            plan.append(pl.WakeAt(min(self.agenda)))
+        return plan + [pl.Wait(demand, BUSY) for demand in view.waiting.buckets]
+
+
+class Pairwise:
+    """An interference of one's own: everybody is slowed down by a factor per neighbour; so many jobs fit."""
+
+    def __init__(self, factor: float = 1.0, most: int = 99) -> None:
+        self.factor, self.most = factor, most
+
+    def slowdown(self, job: Job, others: Sequence[Job], gpu_type: str) -> float:
+        return float(self.factor ** len(others))
+
+    def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
+        return None if len(jobs) <= self.most else f"only {self.most} fit on a {gpu_type}"
 
 
 class SilentWorld:
@@ -217,8 +258,8 @@ def watched_steps(check: Callable[[Scheduler, float], None]) -> Iterator[None]:
         Scheduler.step = original  # type: ignore[method-assign]
 
 
-__all__ = ["BLOCKS", "BUSY", "ISLANDS", "MACHINES", "RACKS", "Flat", "Played", "Scripted", "SilentWorld",
-           "SimulatedWorld", "Spec", "at", "cluster", "desk", "job", "mixed_cluster", "outages", "play",
+__all__ = ["BLOCKS", "BUSY", "ISLANDS", "MACHINES", "RACKS", "Flat", "Pairwise", "Played", "Scripted", "SilentWorld",
+           "SimulatedWorld", "Spec", "Timed", "at", "cluster", "desk", "job", "mixed_cluster", "outages", "play",
            "seeded_trace", "trace", "watched_steps"]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from dally.core.journal import Entry, Leaving, Rejected
 from dally.core.journal_text import decode, encode, header, read
 from dally.core.placement import Placement
 from dally.core.reasons import Reason, Token
+from dally.core.sharing import Share
 
 names = st.text(min_size=1, max_size=12)
 times = st.floats(0, 1e9, allow_nan=False)
@@ -27,7 +28,9 @@ placements = st.dictionaries(st.integers(0, 99), st.integers(1, 255), min_size=1
 reasons = st.builds(Reason, st.sampled_from(Token), st.text(max_size=30), maybe)
 demands = st.builds(pl.Demand, st.integers(1, 64), st.none() | names)
 jobs = st.builds(Job, names, times, st.integers(1, 64), st.none() | names, st.none() | names, st.none() | names,
-                 st.none() | names, st.integers(-3, 3), maybe, maybe, maybe, st.floats(0.1, 1.0))  # fmt: skip
+                 st.none() | names, st.integers(-3, 3), maybe, maybe, maybe, st.floats(0.1, 1.0),
+                 st.none() | st.integers(1, 64), st.none() | st.integers(1, 64))  # fmt: skip
+shares = st.builds(Share, st.floats(0.1, 10.0), st.none() | names, st.floats(1.0, 600.0))
 counts = st.integers(0, 99)
 
 ENTRIES: dict[type, st.SearchStrategy[Any]] = {
@@ -42,9 +45,11 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     ev.LeaseEnded: st.builds(ev.LeaseEnded, names),
     ev.Measured: st.builds(ev.Measured, names, times, times, times, st.just(0.0) | times, st.just(1.0) | times),
     ev.TimerDue: st.builds(ev.TimerDue),
-    pl.Start: st.builds(pl.Start, names, placements, maybe),
+    pl.Start: st.builds(pl.Start, names, placements, maybe, st.none() | st.just(Share()) | shares),
     pl.Preempt: st.builds(pl.Preempt, names),
-    pl.Migrate: st.builds(pl.Migrate, names, placements, maybe),
+    pl.Migrate: st.builds(pl.Migrate, names, placements, maybe, st.none() | shares),
+    pl.Resize: st.builds(pl.Resize, names, placements, maybe),
+    pl.Reshare: st.builds(pl.Reshare, names, shares),
     pl.Extend: st.builds(pl.Extend, names, times),
     pl.WakeAt: st.builds(pl.WakeAt, times),
     pl.Wait: st.builds(pl.Wait, names | demands, reasons),

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from builders import Flat, Spec, cluster, job, mixed_cluster, outages, play, seeded_trace, trace
+from builders import Flat, Pairwise, Spec, Timed, at, cluster, job, mixed_cluster, outages, play, seeded_trace, trace
+from dally.core import plan as pl
 from dally.core.journal_text import encode, header
+from dally.core.sharing import Share
 from dally.core.topology import Topology
 from dally.simulator.faults import Faults
 from dally.traces.trace import Trace
@@ -26,8 +28,24 @@ def eventful(made: Trace) -> Trace:
     return trace([*specs, *odd], made.name)
 
 
+def sharing() -> Timed:
+    """Everything a plan can do with shares, on the jobs of `SHARED`."""
+    return Timed({
+        0.0: [pl.Start("a", at((0, 1))), pl.Start("b", at((0, 1)), None, Share(2.0)),
+              pl.Start("e", at((1, 3)), 60.0, Share(quantum=30.0))],
+        50.0: [pl.Start("c", at((0, 1)), None, Share(beside="a"))],
+        100.0: [pl.Reshare("c", Share()), pl.Resize("e", at((1, 15)))],
+        150.0: [pl.Migrate("b", at((2, 1))), pl.Preempt("a")],
+        200.0: [pl.Start("a", at((2, 1)), None, Share(beside="b"))],
+        250.0: [pl.Resize("e", at((1, 1))), pl.Migrate("c", at((2, 1)), None, Share(3.0))],
+    })  # fmt: skip
+
+
+SHARED = trace([job("a", 1, 200), job("b", 1, 200), job("c", 1, 300, 20), job("e", 2, 400, limits=(1, 4))], "shared")
+
 # file → trace, cluster, policy, network, (save, restore), faults
 RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | None]] = {
+    "sharing": (SHARED, RACKS, "timed", "level-penalty", (2, 3), None),
     "fifo": (eventful(seeded_trace(1, span=200)), RACKS, "fifo", "ideal", (0, 0), None),
     "smallest-with-outages": (seeded_trace(2, span=300), RACKS, "smallest", "level-penalty", (0, 5),
                               outages(RACKS, {0: [(200, 260), (500, 520)], 3: [(300, 900)]},
@@ -41,7 +59,8 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
 @pytest.mark.parametrize("name", RUNS)
 def test_the_journal_of(name: str, update_golden: bool) -> None:
     made, topology, policy, network, cost, faults = RUNS[name]
-    played = play(made, topology, policy, network=network, cost=Flat(*cost), faults=faults)
+    played = play(made, topology, sharing() if policy == "timed" else policy, network=network, cost=Flat(*cost),
+                  faults=faults, interference=Pairwise(1.19))  # fmt: skip
     about = header(policy=policy, trace=made.name, cluster=topology.name, network=network)
     text = about + "".join(encode(now, entry) for now, entry in played.entries)
     file = FOLDER / f"{name}.jsonl"

@@ -104,3 +104,18 @@ def test_a_process_is_moved_by_leaving_and_starting_again_elsewhere(tmp_path: Pa
     happened = world.next_events()
     assert happened is not None and [type(event).__name__ for event in happened[1]] == ["Finished"]
     assert (tmp_path / "mover").read_text() == "20 2,3"
+
+
+def test_shares_and_resizes_are_refused_before_anything_starts(four_gpus: Topology) -> None:
+    from dally.core import plan as pl
+    from dally.core.errors import UserError
+    from dally.core.placement import Placement
+    from dally.core.sharing import Share
+
+    world = ProcessWorld(four_gpus, [], WallClock())
+    here = Placement.of([(0, 1)])
+    for action, what in ((pl.Start("a", here, None, Share()), "given a share"), (pl.Reshare("a", Share()), "given a share"),
+                         (pl.Resize("a", here), "resized")):  # fmt: skip
+        with pytest.raises(UserError, match=f"job 'a' was to be {what}"):
+            world.carry_out(0.0, [action])
+    assert not world._processes

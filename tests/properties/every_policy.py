@@ -91,14 +91,16 @@ class Replay:
     def __init__(self, topology: Topology, jobs: list[Spec], entries: list[tuple[float, Entry]]) -> None:
         self.topology = topology
         self.jobs = {spec.job.id: spec.job for spec in jobs}
-        self.owner: dict[tuple[int, int], str] = {}
+        self.owner: dict[tuple[int, int], str] = {}  # of shared GPUs, whoever came last
+        self.placed: dict[str, str] = {}  # where jobs run, as text
+        self.limits = {spec.job.id: spec.job.limits for spec in jobs}
         self.down: set[int] = set()
         self.vacated: dict[str, float] = {}  # preempted, GPUs still with it, since when
         self.running: set[str] = set()
         self.ended: set[str] = set()
         self.moves = defaultdict(list)  # times at which a job's GPUs are taken away by a plan
         for now, entry in entries:
-            if isinstance(entry, (pl.Preempt, pl.Migrate)):
+            if isinstance(entry, (pl.Preempt, pl.Migrate, pl.Resize)):
                 self.moves[entry.job].append(now)
         for now, entry in entries:
             self.see(now, entry)
@@ -107,20 +109,30 @@ class Replay:
         return [gpu for gpu, owner in self.owner.items() if owner == job_id]
 
     def drop(self, job_id: str) -> None:
+        where = self.placed.pop(job_id, None)
+        heir = next((other for other, there in self.placed.items() if there == where), None)
         for gpu in self.held(job_id):
-            del self.owner[gpu]
+            if heir is None:
+                del self.owner[gpu]
+            else:
+                self.owner[gpu] = heir
         self.vacated.pop(job_id, None)
         self.running.discard(job_id)
 
     def see(self, now: float, entry: Entry) -> None:
-        if isinstance(entry, (pl.Start, pl.Migrate)):
-            if isinstance(entry, pl.Migrate):
+        if isinstance(entry, (pl.Start, pl.Migrate, pl.Resize)):
+            if not isinstance(entry, pl.Start):
                 self.drop(entry.job)
             self.occupy(now, entry)
         elif isinstance(entry, pl.Preempt):
             assert entry.job in self.running, f"{entry.job} is preempted and does not run"
+            shared = list(self.placed.values()).count(self.placed[entry.job]) > 1
+            if shared:
+                self.drop(entry.job)  # the others keep the GPUs
             self.running.discard(entry.job)
             self.vacated[entry.job] = now
+        elif isinstance(entry, pl.Reshare):
+            assert entry.job in self.running, f"{entry.job} is given another share and does not run"
         elif isinstance(entry, Leaving):
             assert len(self.held(entry.job)) == entry.gpus, f"{entry.job} keeps other GPUs than the journal says"
         elif isinstance(entry, (ev.Finished, ev.Failed, ev.Cancelled)):
@@ -138,7 +150,7 @@ class Replay:
         elif isinstance(entry, ev.MachineUp):
             self.down.discard(entry.machine)
 
-    def occupy(self, now: float, entry: pl.Start | pl.Migrate) -> None:
+    def occupy(self, now: float, entry: pl.Start | pl.Migrate | pl.Resize) -> None:
         wanted = self.jobs[entry.job]
         assert entry.job not in self.running and entry.job not in self.ended, (
             f"{entry.job} starts and is not waiting"
@@ -147,7 +159,8 @@ class Replay:
         gpus = [
             (m, bit) for m, mask in entry.placement.slices for bit in range(mask.bit_length()) if mask >> bit & 1
         ]
-        assert len(set(gpus)) == wanted.gpus, f"{entry.job} is a gang of {wanted.gpus} on {len(set(gpus))} GPUs"
+        fewest, most = (wanted.gpus,) * 2 if isinstance(entry, pl.Start) else self.limits[entry.job]
+        assert fewest <= len(set(gpus)) <= most, f"{entry.job} is a gang of {wanted.gpus} on {len(set(gpus))} GPUs"
         types = {self.topology.machines[m].gpu_type for m, _ in gpus}
         assert len(types) == 1 and (wanted.gpu_type is None or types == {wanted.gpu_type}), (
             f"{entry.job} is on {types}"
@@ -156,11 +169,15 @@ class Replay:
             assert gpu[1] < self.topology.machines[gpu[0]].gpus, f"there is no GPU {gpu}"
             assert gpu[0] not in self.down, f"{entry.job} starts on machine {gpu[0]}, which is down"
             holder = self.owner.get(gpu)
+            share = None if isinstance(entry, pl.Resize) else entry.share
+            if share is not None and holder is not None and self.placed.get(holder) == entry.placement.text():
+                holder = None  # the very same GPUs, shared
             # handed over in the plan that preempts the holder, and in no other
             assert holder is None or (now in self.moves[holder] and self.vacated.get(holder, now) == now), \
                 f"GPU {gpu} is with {holder} and given to {entry.job} at {now}"  # fmt: skip
             self.owner[gpu] = entry.job
         self.running.add(entry.job)
+        self.placed[entry.job] = entry.placement.text()
 
 
 def work_by_journal(entries: list[tuple[float, Entry]]) -> dict[str, float]:
@@ -177,6 +194,6 @@ def work_by_journal(entries: list[tuple[float, Entry]]) -> dict[str, float]:
             loading = max(now, speed.get(entry.job, (0.0, now))[1], now + entry.delay)
             stop(now, entry.job)
             speed[entry.job] = (entry.speed, loading)
-        elif isinstance(entry, (pl.Preempt, pl.Migrate, ev.Interrupted, ev.Finished, ev.Failed)):
+        elif isinstance(entry, (pl.Preempt, pl.Migrate, pl.Resize, ev.Interrupted, ev.Finished, ev.Failed)):
             stop(now, entry.job)
     return dict(done)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 from every_policy import NAMES, Case, Replay, cases, runnable, variants, work_by_journal
 from hypothesis import given, settings
@@ -17,6 +15,7 @@ from dally.core.reasons import Reason
 from dally.core.scheduler import Scheduler
 from dally.core.states import ENDED, State
 from dally.network.registry import NAMES as NETWORKS
+from dally.report.metrics import bound_of
 
 each_policy = pytest.mark.parametrize("policy", NAMES)
 EXAMPLES = settings().max_examples // 2  # of the profile: 20 on every day
@@ -87,8 +86,10 @@ def test_the_schedulers_books_balance_at_every_instant(policy: str, data: st.Dat
     case = data.draw(cases(policy))
 
     def check(scheduler: Scheduler, now: float) -> None:
-        held = sum((j.placement.gpus if j.placement else 0) + (j.leaving.gpus if j.leaving else 0)
-                   for j in scheduler.jobs.values())  # fmt: skip
+        held = sum(placement.gpus for placement in {j.placement for j in scheduler.jobs.values()} if placement)
+        held += sum(j.leaving.gpus for j in scheduler.jobs.values() if j.leaving)
+        assert scheduler.shares or sum(j.placement is not None for j in scheduler.jobs.values()) == len(
+            {j.placement for j in scheduler.jobs.values()} - {None})  # fmt: skip
         down = sum(scheduler.topology.machines[m].gpus for m in scheduler.down)
         assert held + down + scheduler.free.total == scheduler.topology.gpus
         waiting = {j.id for j in scheduler.jobs.values() if j.state is State.WAITING}
@@ -138,22 +139,16 @@ def test_the_journal_read_back_gives_the_ledger_of_the_run(policy: str, data: st
 @given(data=st.data())
 @settings(max_examples=EXAMPLES)
 def test_no_policy_beats_the_lower_bounds(policy: str, data: st.DataObject) -> None:
-    if importlib.util.find_spec("dally.simulator.bounds") is None:
-        pytest.skip("there are no lower bounds in this tree")
-    from dally.simulator.bounds import lower_bounds
-
     case = data.draw(cases(policy))
     played = case.play()
     jobs = [spec.job for spec in case.jobs if spec.job.id in runnable(case)]
     if not jobs:
         return
-    best = played.workload.best_run_time
-    capacity = {kind: case.topology.capacity(kind) for kind in case.topology.gpu_types}
-    bound = lower_bounds([j.submit_time for j in jobs], [j.gpus for j in jobs], [best[j.id] for j in jobs],
-                         capacity, [j.gpu_type for j in jobs])  # fmt: skip
+    bound = bound_of(played.run, case.topology)
+    assert bound.avg_jct is not None and bound.makespan is not None
     rows = [played.run.ledger.row(j.id) for j in jobs]
     jct = sum(row.jct or 0.0 for row in rows) / len(rows)
-    makespan = max(row.end or 0.0 for row in rows) - min(j.submit_time for j in jobs)
+    makespan = max(row.end or 0.0 for row in rows) - min(spec.job.submit_time for spec in case.jobs)
     assert jct >= bound.avg_jct * (1 - 1e-9) - 1e-9
     assert makespan >= bound.makespan * (1 - 1e-9) - 1e-9
 

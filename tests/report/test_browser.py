@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from builders import Pairwise, Timed, at, cluster, job, play
+from dally.core import plan as pl
 from dally.core.ledger import Ledger
+from dally.core.sharing import Share
 from dally.core.topology import Topology
 from dally.report.compared import ReportRun
 from dally.report.html import write_report
@@ -259,3 +262,33 @@ def test_one_run_and_an_empty_run_open_without_a_complaint(
         opened = Opened(browser, tmp_path / f"{name}.html")
         assert opened.complaints == [], name
         opened.page.close()
+
+
+def test_shared_gpus_are_drawn_as_stacked_and_overlapping_bars_with_a_key(browser: Any, tmp_path: Path) -> None:
+    topology = cluster(1, 2, 4)
+    jobs = [job("a", 1, 300), job("b", 1, 300), job("c", 2, 300), job("d", 2, 300)]
+    plan = [pl.Start("a", at((0, 1))), pl.Start("b", at((0, 1)), None, Share()),
+            pl.Start("c", at((1, 3))), pl.Start("d", at((1, 3)), None, Share(beside="c"))]  # fmt: skip
+    played = play(jobs, topology, Timed({0.0: plan}), interference=Pairwise(1.2))
+    path = tmp_path / "report.html"
+    summary = summarise(played.run, topology)
+    write_report([ReportRun("timed", summary, played.run.ledger, topology)], path, title="Shared", notes=[])
+    opened = Opened(browser, path, viewport={"width": 1280, "height": 900})
+    key = opened.page.inner_text(".gantt-key")
+    assert "in turns" in key and "packed: at once" in key
+    assert opened.page.get_by_text("suspensions", exact=True).count() >= 1
+    assert "takes turns" in _tips(opened.page) and "packed with" in _tips(opened.page)
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def _tips(page: Any) -> str:
+    """Everything the Gantt picture says under a pointer that goes down its left edge."""
+    canvas = page.locator("[data-plot=gantt] canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    said = []
+    for y in range(4, int(box["height"]), 4):
+        page.mouse.move(box["x"] + 200, box["y"] + y)
+        said.append(page.locator("body").inner_text())
+    return "\n".join(said)

@@ -28,7 +28,9 @@ def traces(draw: st.DrawFn) -> Trace:
             ident, submit, gpus, gpu_type=draw(name), model=draw(name), user=draw(name), tenant=draw(name),
             priority=draw(st.integers(-(2**60), 2**60)), declared_duration=draw(st.none() | number),
             declared_steps=draw(st.none() | number), deadline=draw(st.none() | number),
-            gpu_fraction=draw(st.floats(0.001, 1)) if gpus == 1 else 1.0))  # fmt: skip
+            gpu_fraction=draw(st.floats(0.001, 1)) if gpus == 1 else 1.0,
+            min_gpus=draw(st.none() | st.integers(1, gpus)),
+            max_gpus=draw(st.none() | st.integers(gpus, 2**41))))  # fmt: skip
         duration = draw(st.none() | number)
         truths.append(Truth(
             duration, draw(number) if duration is None else draw(st.none() | number), draw(st.sampled_from(Ending)),
@@ -64,6 +66,9 @@ def test_a_file_written_by_hand_needs_only_four_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "says"), [
     (one(id="a", submit_time=0, gpus=0, duration=5), "line 3, gpus: a job needs at least one"),
     (one(id="a", submit_time=0, gpus="1.5", duration=5), "line 3, gpus: '1.5' is not a whole number"),
+    (one(id="a", submit_time=0, gpus=2, duration=5, min_gpus=3), "min_gpus: lies between 1 and gpus, 2"),
+    (one(id="a", submit_time=0, gpus=2, duration=5, min_gpus=0), "min_gpus: lies between 1 and gpus, 2"),
+    (one(id="a", submit_time=0, gpus=2, duration=5, max_gpus=1), "max_gpus: is not below gpus, 2"),
     (one(id="a", submit_time=0, gpus=2, duration=5, gpu_fraction=0.5), "only a job of one GPU can ask for a share"),
     (one(id="a", submit_time=0, gpus=2), "line 3, duration: neither duration nor steps is given"),
     (one(id="a", submit_time=0, gpus=2, duration=-1), "line 3, duration: is below 0"),

@@ -49,7 +49,8 @@ def experiment_options(command: F) -> F:
                      help="What the trace's durations stand for; default: what its format says."),
         click.option("--traced-cluster", metavar="C", help="Where the trace was recorded, if not on --cluster."),
         click.option("--preemption-cost", default="model", show_default=True, metavar="X",
-                     help="0, a time such as 30s, model[storage=5GB/s]: checkpoint bytes over bandwidth, or original."),
+                     help="0, a time such as 30s, model[storage=5GB/s]: checkpoint bytes over bandwidth, original, "
+                          "or gandiva[suspend=100ms]."),
         click.option("--seed", default=0, show_default=True, help="Of synthesis, faults and noise."),
         click.option("--jobs", type=click.IntRange(min=1),
                      help="Jobs to synthesise (default 1000), or the first so many of a file."),
@@ -57,6 +58,12 @@ def experiment_options(command: F) -> F:
                      help="Offered load of a synthesised trace against this cluster."),
         click.option("--knowledge", default="declared", show_default=True, metavar="K",
                      help="What jobs say of their duration: declared (exactly), noisy=0.7 (log-normal), none."),
+        click.option("--slices", type=click.Choice(["fluid", "quanta"]), default="fluid", show_default=True,
+                     help="Time slices of policies that share GPUs: as fluid shares, or quantum by quantum."),
+        click.option("--interference", default="catalog", show_default=True, metavar="I",
+                     help="Between jobs packed on one GPU: catalog, none, or a file of measured pairs."),
+        click.option("--measurement-noise", type=click.FloatRange(min=0, max=10, max_open=True), default=0.02,
+                     show_default=True, help="Of mini-batch times policies measure: sigma of a log-normal factor."),
         click.option("--outages", type=click.Path(path_type=Path), help="CSV machine,down,up of machine failures."),
         click.option("--mtbf", type=Time(), help="Mean time between failures of one machine, e.g. 30d."),
         click.option("--mttr", type=Time(), default="4h", show_default=True, help="Mean time to repair one."),
@@ -79,7 +86,8 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
                      traced_cluster: str | None,
                      preemption_cost: str, seed: int, jobs: int | None, load: float | None, knowledge: str,
                      outages: Path | None, mtbf: float | None, mttr: float, job_mtbf: float | None, retries: int,
-                     checkpoint_interval: float) -> Experiment:  # fmt: skip
+                     checkpoint_interval: float, slices: str = "fluid", interference: str = "catalog",
+                     measurement_noise: float = 0.02) -> Experiment:  # fmt: skip
     """Load what the options name and check that it fits together, before anything runs."""
     from dally.catalog.clusters import load_cluster
     from dally.simulator.experiment import Experiment, FaultRules
@@ -101,7 +109,8 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
         raise UserError(f"--model-mix does nothing here: network {network!r} does not look at models")
     means = DurationMeans(duration_means) if duration_means else None
     traced_on = load_cluster(traced_cluster, fabric=fabric) if traced_cluster else None
-    experiment = Experiment(found, topology, network, preemption_cost, seed, knowledge, rules, means, traced_on)
+    experiment = Experiment(found, topology, network, preemption_cost, seed, knowledge, rules, means, traced_on,
+                            slices, interference, measurement_noise)  # fmt: skip
     found.notes.extend(experiment.check().notes)
     return experiment
 

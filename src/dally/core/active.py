@@ -5,6 +5,7 @@ from __future__ import annotations
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Demand
+from dally.core.sharing import Share
 from dally.core.states import State, after
 
 
@@ -21,6 +22,7 @@ class ActiveJob:
         "executed",
         "exposed",
         "first_start",
+        "fraction",
         "job",
         "last_change",
         "lease_until",
@@ -30,10 +32,14 @@ class ActiveJob:
         "placement",
         "preemptions",
         "progress_from",
+        "serving",
+        "share",
         "since",
         "speed",
         "state",
         "step_time",
+        "watched_batches",
+        "watched_seconds",
         "work_done",
     )  # fmt: skip
 
@@ -44,11 +50,16 @@ class ActiveJob:
         self.state = State.WAITING
         self.placement: Placement | None = None
         self.leaving: Placement | None = None  # GPUs it still occupies while it saves its checkpoint
-        self.executed = 0.0  # seconds it held GPUs
-        self.attained = 0.0  # GPU-seconds it held
+        self.share: Share | None = None  # as the plan that gave it its GPUs, or the last Reshare, said
+        self.fraction = 1.0  # part of the time in which its turn on its GPUs is served
+        self.serving: float = 0  # GPUs it holds × fraction
+        self.executed = 0.0  # seconds it held GPUs, its turn or not
+        self.attained = 0.0  # GPU-seconds it was served: GPUs held × fraction; packed jobs are each served in full
         self.work_done = 0.0  # in the unit of the estimates: seconds at reference speed, or steps
         self.speed = 0.0  # work per second at its present placement
-        self.step_time = 0.0
+        self.step_time = 0.0  # of a step while its turn is served
+        self.watched_seconds = 0.0  # of progress since its GPUs, its share or its turn last changed
+        self.watched_batches = 0.0  # mini-batches done in them
         self.exposed = 0.0  # share of a step in communication that nothing hides
         self.neighbours = 1.0  # slowdown by other jobs on its links
         self.since = now  # up to when the figures above are booked
@@ -74,20 +85,36 @@ class ActiveJob:
         return self.executed + (now - self.since if self.state is State.RUNNING else 0.0)
 
     def attained_at(self, now: float) -> float:
-        return self.attained + (self.gpus * (now - self.since) if self.state is State.RUNNING else 0.0)
+        return self.attained + (self.serving * (now - self.since) if self.state is State.RUNNING else 0.0)
 
     def work_at(self, now: float) -> float:
         if self.state is not State.RUNNING or now <= self.progress_from:
             return self.work_done
         return self.work_done + self.speed * (now - max(self.since, self.progress_from))
 
+    def watched_at(self, now: float) -> tuple[float, float]:
+        """(seconds its turn was served, mini-batches done in them) since its GPUs, share or turn last changed."""
+        begin = self.since if self.since > self.progress_from else self.progress_from
+        if self.state is not State.RUNNING or now <= begin or self.step_time <= 0:
+            return self.watched_seconds, self.watched_batches
+        seconds = (now - begin) * self.fraction
+        return self.watched_seconds + seconds, self.watched_batches + seconds / self.step_time
+
     def accrue(self, now: float) -> None:
         """Book what happened since the last change."""
-        if self.state is State.RUNNING:
-            self.work_done = self.work_at(now)
-            self.executed += now - self.since
-            self.attained += self.gpus * (now - self.since)
-        self.since = now
+        if now > self.since:
+            if self.state is State.RUNNING:
+                held = now - self.since
+                begin = self.since if self.since > self.progress_from else self.progress_from
+                if now > begin:
+                    self.work_done += self.speed * (now - begin)
+                    if self.step_time > 0:
+                        served = (now - begin) * self.fraction
+                        self.watched_seconds += served
+                        self.watched_batches += served / self.step_time
+                self.executed += held
+                self.attained += self.serving * held
+            self.since = now
 
     def move(self, what: str) -> None:
         self.state = after(self.id, self.state, what)

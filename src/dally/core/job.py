@@ -26,6 +26,18 @@ class Job:
     declared_steps: float | None = None  # training steps the submitter says it will take
     deadline: float | None = None  # absolute time, where a trace has an SLO
     gpu_fraction: float = 1.0  # share of one GPU asked for, below 1 only for jobs of one GPU
+    min_gpus: int | None = None  # an elastic job also runs on fewer GPUs, down to so many; None: not on fewer
+    max_gpus: int | None = None  # … or on more, up to so many; None: not on more
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its number of GPUs may be changed while it runs."""
+        return self.min_gpus is not None or self.max_gpus is not None
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The fewest and the most GPUs it can run on; both its own number for a rigid job."""
+        return self.min_gpus or self.gpus, self.max_gpus or self.gpus
 
 
 class Ending(Enum):

@@ -13,6 +13,7 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Leaving, Rejected
 from dally.core.placement import Placement
 from dally.core.reasons import Reason, Token
+from dally.core.sharing import Share
 
 VERSION = 1
 
@@ -20,8 +21,9 @@ _KINDS: dict[str, type] = {
     "arrived": ev.Arrived, "finished": ev.Finished, "failed": ev.Failed, "cancelled": ev.Cancelled,
     "yielded": ev.Yielded, "interrupted": ev.Interrupted, "machine-down": ev.MachineDown,
     "machine-up": ev.MachineUp, "lease-ended": ev.LeaseEnded, "measured": ev.Measured, "timer": ev.TimerDue,
-    "start": pl.Start, "preempt": pl.Preempt, "migrate": pl.Migrate, "extend": pl.Extend, "wake-at": pl.WakeAt,
-    "wait": pl.Wait, "rejected": Rejected, "leaving": Leaving,
+    "start": pl.Start, "preempt": pl.Preempt, "migrate": pl.Migrate, "resize": pl.Resize,
+    "reshare": pl.Reshare, "extend": pl.Extend, "wake-at": pl.WakeAt, "wait": pl.Wait,
+    "rejected": Rejected, "leaving": Leaving,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _JOB_DEFAULTS = {name: Job.__dataclass_fields__[name].default for name in Job.__dataclass_fields__}
@@ -80,6 +82,8 @@ def _plain(value: Any) -> Any:
         return [value.token.label, value.sentence, *([value.until] if value.until is not None else [])]
     if isinstance(value, pl.Demand):
         return list(value)
+    if isinstance(value, Share):
+        return {name: given for name, given in value._asdict().items() if given != Share._field_defaults[name]}
     if isinstance(value, Job):
         return {name: getattr(value, name) for name, default in _JOB_DEFAULTS.items()
                 if getattr(value, name) != default}  # fmt: skip
@@ -89,6 +93,8 @@ def _plain(value: Any) -> Any:
 def _rich(name: str, value: Any) -> Any:
     if name == "placement":
         return Placement.parse(value)
+    if name == "share":
+        return Share(**value)
     if name == "reason":
         return Reason(_TOKENS[value[0]], *value[1:])
     if name == "who" and isinstance(value, list):
@@ -105,7 +111,9 @@ def _only_job(name: str) -> Callable[[float, Any], str]:
 
 def _start(now: float, entry: Any) -> str:
     lease = "" if entry.lease is None else f',"lease":{entry.lease!r}'
-    return f'{{"t":{now!r},"e":"start","job":{_quote(entry.job)},"placement":"{entry.placement.text()}"{lease}}}\n'
+    share = "" if entry.share is None else f',"share":{json.dumps(_plain(entry.share), separators=(",", ":"))}'
+    return (f'{{"t":{now!r},"e":"start","job":{_quote(entry.job)},"placement":"{entry.placement.text()}"'
+            f"{lease}{share}}}\n")  # fmt: skip
 
 
 def _measured(now: float, entry: Any) -> str:

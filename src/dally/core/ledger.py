@@ -9,35 +9,52 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.journal import Entry, Leaving, Rejected
 from dally.core.placement import Placement
+from dally.core.sharing import Group, Groups, Share
 from dally.core.topology import Topology
+
+MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18 §5.3)
 
 
 class Row:
     """One job's life in figures; times in seconds, NaN-free: what has not happened is None."""
 
-    __slots__ = ("_delay_left", "_exposed", "_neighbours", "_placed", "_placement", "_since", "comm", "end",
-                 "first_start", "gpus", "job_id", "level", "lost", "migrations", "model", "neighbour_loss",
-                 "outcome", "preemptions", "running", "submit", "tenant", "user")  # fmt: skip
+    __slots__ = ("_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
+                 "_placement", "_round", "_since", "_step", "comm", "comm_gpu_seconds", "end", "first_minibatches",
+                 "first_start", "gpu_seconds", "gpus", "job_id", "level", "lost", "lost_gpu_seconds", "migrations",
+                 "model", "neighbour_loss", "outcome", "packs", "preemptions", "resizes", "running", "submit",
+                 "suspended", "suspensions", "tenant", "unpacks", "user")  # fmt: skip
 
     def __init__(self, event: ev.Arrived) -> None:
         job = event.job
         self.job_id, self.submit, self.gpus = job.id, job.submit_time, job.gpus
         self.model, self.user, self.tenant = job.model, job.user, job.tenant
         self.first_start: float | None = None
+        self.first_minibatches: float | None = None  # when its first 100 mini-batches were done
         self.end: float | None = None
         self.outcome = "unfinished"  # finished, failed, cancelled, rejected
-        self.running = 0.0  # seconds it held GPUs
+        self.running = 0.0  # seconds it held GPUs, be it alone or with others
+        self.suspended = 0.0  # of these, seconds in which it was another's turn
         self.comm = 0.0  # of these, seconds of communication that nothing hid
         self.neighbour_loss = 0.0  # of these, seconds lost to other jobs on its links
         self.lost = 0.0  # of these, seconds of loading and hand-over
+        # Its part of the GPUs' time: of GPUs it shares, its turn's, divided evenly among those packed in it. So the
+        # parts of all jobs add up to the GPUs that were held.
+        self.gpu_seconds = self.comm_gpu_seconds = self.lost_gpu_seconds = 0.0
         self.level: int | None = None  # outermost level it was placed at
-        self.preemptions = self.migrations = 0
+        self.preemptions = self.migrations = self.resizes = self.packs = self.unpacks = 0
+        self.suspensions = 0.0  # turns that ended while it was not alone: its time over the length of a round
         self._placement: Placement | None = None
-        self._placed = 0.0  # when it got its present GPUs
+        self._placed = 0.0  # when it got its present GPUs, or its present place on them
+        self._lane = ALONE
         self._since = 0.0  # up to when the figures are booked
         self._exposed = 0.0
         self._neighbours = 1.0
         self._delay_left = 0.0
+        self._fraction = 1.0
+        self._gpus = 0.0  # GPUs whose time is its part
+        self._round = 0.0  # seconds from one of its turns to the next; 0: it takes no turns
+        self._step = 0.0
+        self._minibatches = 0.0
 
     @property
     def jct(self) -> float | None:
@@ -59,17 +76,43 @@ class Row:
         self._delay_left -= waited
         self.lost += waited
         worked = held - waited
+        self.gpu_seconds += held * self._gpus
+        self.lost_gpu_seconds += waited * self._gpus
+        self.comm_gpu_seconds += worked * self._exposed * self._gpus
+        if self._round:
+            self.suspended += held * (1.0 - self._fraction)
+            self.suspensions += held / self._round
+            worked *= self._fraction
         self.comm += worked * self._exposed
         self.neighbour_loss += worked * (1.0 - 1.0 / self._neighbours)
+        if self.first_minibatches is None and self._step > 0:
+            before, self._minibatches = self._minibatches, self._minibatches + worked / self._step
+            if self._minibatches >= MINIBATCHES - _ROUNDING:
+                needed = (MINIBATCHES - before) * self._step / self._fraction
+                self.first_minibatches = min(now, now - held + waited + needed)
+
+
+class Lane(NamedTuple):
+    """A job's place on GPUs it shares: its turn, and its place in the turn."""
+
+    turn: int = 0
+    turns: int = 1
+    place: int = 0  # among those packed in the turn
+    packed: int = 1  # how many they are
+
+
+ALONE = Lane()
+_ROUNDING = 1e-9
 
 
 class Segment(NamedTuple):
-    """A stretch of time a job spent on one placement."""
+    """A stretch of time a job spent on one placement, in one place among those it shared it with."""
 
     row: int
     start: float
     end: float
     placement: Placement
+    lane: Lane = ALONE
 
 
 class Ledger:
@@ -81,6 +124,7 @@ class Ledger:
         self.segments: list[Segment] = []
         self.keeps_segments = segments
         self.time, self.busy, self.queue = array("d"), array("q"), array("q")  # after each change
+        self.deepest_pack = 1  # jobs that ran at once on the same GPUs, at most
         self.leaving_gpu_seconds = 0.0  # GPUs kept busy by checkpoints of preempted jobs
         self.entries = 0
         self.first_submit: float | None = None
@@ -88,9 +132,11 @@ class Ledger:
         self._index: dict[str, int] = {}
         self._leaving: dict[str, tuple[float, int]] = {}
         self._busy_now = self._queue_now = 0
+        self._groups: Groups | None = None  # from the first share on
         self._sinks = {
             ev.Arrived: self._arrived, ev.Measured: self._measured, pl.Start: self._start, pl.Preempt: self._preempt,
-            pl.Migrate: self._migrate, ev.Finished: self._ended, ev.Failed: self._ended, ev.Cancelled: self._ended,
+            pl.Migrate: self._migrate, pl.Resize: self._resize, pl.Reshare: self._reshare,
+            ev.Finished: self._ended, ev.Failed: self._ended, ev.Cancelled: self._ended,
             ev.Interrupted: self._interrupted, ev.Yielded: self._yielded, Rejected: self._rejected,
             Leaving: self._left_behind,
         }  # fmt: skip
@@ -117,31 +163,52 @@ class Ledger:
             self.first_submit = now
         self._level(now, 0, 1)
 
+    @property
+    def shared(self) -> bool:
+        """Whether anybody ever held GPUs under terms of a share."""
+        return self._groups is not None
+
     def _start(self, now: float, action: pl.Start) -> None:
         row = self.row(action.job)
         if row.first_start is None:
             row.first_start = now
-        self._on(now, row, action.placement)
-        self._level(now, row.gpus, -1)
+        self._level(now, self._on(now, row, action.placement, action.share), -1)
 
     def _migrate(self, now: float, action: pl.Migrate) -> None:
         row = self.row(action.job)
         row.migrations += 1
-        self._off(now, row)
-        self._on(now, row, action.placement)
+        self._move(now, row, action.placement, action.share)
+
+    def _resize(self, now: float, action: pl.Resize) -> None:
+        row = self.row(action.job)
+        row.resizes += 1
+        self._move(now, row, action.placement, None)
+
+    def _move(self, now: float, row: Row, placement: Placement, share: Share | None) -> None:
+        freed = self._off(now, row)
+        more = self._on(now, row, placement, share) - freed
+        if more:
+            self._level(now, more, 0)
+
+    def _reshare(self, now: float, action: pl.Reshare) -> None:
+        row, groups = self.row(action.job), self._kept_groups()
+        packed = len(groups.of(action.job).turn(action.job)) > 1
+        if action.share.beside is None:
+            row.unpacks += packed
+        elif action.share.beside not in groups.of(action.job).turn(action.job):
+            row.packs += 1
+        self._share_out(now, groups.reshare(action.job, action.share))
 
     def _preempt(self, now: float, action: pl.Preempt) -> None:
         row = self.row(action.job)
         row.preemptions += 1
-        self._off(now, row)
-        self._level(now, -row.gpus, 1)
+        self._level(now, -self._off(now, row), 1)
 
     def _interrupted(self, now: float, event: ev.Interrupted) -> None:
         row = self.row(event.job)
         self._leaving_done(now, event.job)
         if row._placement is not None:
-            self._off(now, row)
-            self._level(now, -row.gpus, 1)
+            self._level(now, -self._off(now, row), 1)
 
     def _left_behind(self, now: float, entry: Leaving) -> None:
         self._leaving[entry.job] = (now, entry.gpus)
@@ -159,7 +226,7 @@ class Ledger:
         if row._placement is None:
             return
         row.book(now)
-        row._exposed, row._neighbours = event.exposed, event.neighbours
+        row._exposed, row._neighbours, row._step = event.exposed, event.neighbours, event.step_time
         row._delay_left = max(row._delay_left, event.delay)
 
     def _ended(self, now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> None:
@@ -170,8 +237,7 @@ class Ledger:
         row.end = now
         self._leaving_done(now, event.job)
         if row._placement is not None:
-            self._off(now, row)
-            self._level(now, -row.gpus, 0)
+            self._level(now, -self._off(now, row), 0)
         else:
             self._level(now, 0, -1)
         if row.outcome == "finished":
@@ -181,18 +247,66 @@ class Ledger:
         self.row(entry.job).outcome = "rejected"
         self._level(now, 0, -1)
 
-    def _on(self, now: float, row: Row, placement: Placement) -> None:
-        row._placement, row._placed, row._since = placement, now, now
-        row._exposed, row._neighbours, row._delay_left = 0.0, 1.0, 0.0
+    def _on(self, now: float, row: Row, placement: Placement, share: Share | None) -> int:
+        """Put a job on GPUs; returns how many nobody held before."""
+        row._placement, row._placed, row._since, row._lane = placement, now, now, ALONE
+        row._exposed, row._neighbours, row._delay_left, row._step = 0.0, 1.0, 0.0, 0.0
+        row._fraction, row._gpus, row._round = 1.0, placement.gpus, 0.0
         level = placement.level(self.topology)
         row.level = level if row.level is None else max(row.level, level)
+        if share is None and self._groups is None:
+            return placement.gpus
+        groups = self._kept_groups(but=row)
+        row.packs += share is not None and share.beside is not None
+        if groups.enter(row.job_id, placement, share):
+            return placement.gpus
+        self._share_out(now, groups.of(row.job_id))
+        return 0
 
-    def _off(self, now: float, row: Row) -> None:
+    def _off(self, now: float, row: Row) -> int:
+        """Take a job off its GPUs; returns how many nobody holds any more."""
         row.book(now)
-        assert row._placement is not None
-        if self.keeps_segments:
-            self.segments.append(Segment(self._index[row.job_id], row._placed, now, row._placement))
+        placement = row._placement
+        assert placement is not None
+        self._end_stretch(now, row)
         row._placement = None
+        if self._groups is None:
+            return placement.gpus
+        group = self._groups.leave(row.job_id)
+        self._share_out(now, group)
+        return 0 if group else placement.gpus
+
+    def _kept_groups(self, but: Row | None = None) -> Groups:
+        """Groups are kept from the first share on: until then everybody is alone on his GPUs."""
+        if self._groups is None:
+            self._groups = Groups()
+            for row in self.rows:
+                if row._placement is not None and row is not but:
+                    self._groups.enter(row.job_id, row._placement)
+        return self._groups
+
+    def _share_out(self, now: float, group: Group) -> None:
+        """Who is on these GPUs, or in which turn, has changed."""
+        weights = [group.weight(turn) for turn in group.turns]
+        for number, turn in enumerate(group.turns):
+            fraction = weights[number] / sum(weights)
+            self.deepest_pack = max(self.deepest_pack, len(turn))
+            for place, member in enumerate(turn):
+                row = self.row(member)
+                row.book(now)
+                lane = Lane(number, len(weights), place, len(turn))
+                if lane != row._lane:
+                    if now > row._placed:
+                        self._end_stretch(now, row)
+                    row._lane, row._placed = lane, now
+                row._fraction = fraction
+                row._gpus = group.placement.gpus * fraction / len(turn)
+                row._round = sum(weights) * group.quantum if len(weights) > 1 else 0.0
+
+    def _end_stretch(self, now: float, row: Row) -> None:
+        if self.keeps_segments:
+            assert row._placement is not None
+            self.segments.append(Segment(self._index[row.job_id], row._placed, now, row._placement, row._lane))
 
     def _level(self, now: float, busy: int, queue: int) -> None:
         self._busy_now += busy

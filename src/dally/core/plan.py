@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from dally.core.placement import Placement
 from dally.core.reasons import Reason
+from dally.core.sharing import Share
 
 
 class Demand(NamedTuple):
@@ -17,25 +18,49 @@ class Demand(NamedTuple):
 
 class Start(NamedTuple):
     """Give the gang these GPUs. They must be free, or vacated by a preemption in the same plan: then the
-    job begins when the last of them is handed over. `lease` seconds from now the world reports `LeaseEnded`."""
+    job begins when the last of them is handed over. `lease` seconds from now the world reports `LeaseEnded`.
+
+    With a `share` they may also be exactly the GPUs other jobs hold: all of them take turns from then on, or are
+    packed (`core.sharing`). Actions count in the order of the plan: who is to be packed beside a job comes after it.
+    """
 
     job: str
     placement: Placement
     lease: float | None = None
+    share: Share | None = None
 
 
 class Preempt(NamedTuple):
-    """Take the job's GPUs away at the next opportunity; it saves a checkpoint and waits again."""
+    """Take the job's GPUs away at the next opportunity; it saves a checkpoint and waits again. Of shared GPUs it
+    gives up its share; the others keep them."""
 
     job: str
 
 
 class Migrate(NamedTuple):
-    """Move a running job to other GPUs, through a checkpoint."""
+    """Move a running job to as many other GPUs, through a checkpoint; with a `share`, also to GPUs others hold."""
 
     job: str
     placement: Placement
     lease: float | None = None
+    share: Share | None = None
+
+
+class Resize(NamedTuple):
+    """Give an elastic job another number of GPUs, within its `min_gpus` … `max_gpus`, at the price of a migration.
+    They must be free, or its own, or vacated in the same plan."""
+
+    job: str
+    placement: Placement
+    lease: float | None = None
+
+
+class Reshare(NamedTuple):
+    """Change a job's share where it is: another weight or quantum, packed beside another job of the same GPUs, or
+    (`beside=None`) in a turn of its own. Nothing is saved and nothing is lost."""
+
+    job: str
+    share: Share
 
 
 class Extend(NamedTuple):
@@ -58,5 +83,5 @@ class Wait(NamedTuple):
     reason: Reason
 
 
-Action = Start | Preempt | Migrate | Extend | WakeAt | Wait
+Action = Start | Preempt | Migrate | Resize | Reshare | Extend | WakeAt | Wait
 Plan = list[Action]

@@ -13,8 +13,11 @@ from dally.core.estimates import Declared, Estimates
 from dally.core.free import FreeGpus
 from dally.core.journal import Journal, Leaving, Rejected
 from dally.core.placement import Placement
-from dally.core.policy import Policy, View
+from dally.core.policy import Meter, Policy, View
 from dally.core.reasons import Reason, Token
+from dally.core.residents import Residents
+from dally.core.rules import Rules
+from dally.core.sharing import Interference, NoInterference
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology
 
@@ -35,7 +38,8 @@ class Scheduler:
     """State of all jobs and GPUs, changed by events and by the policy's plans, and by nothing else."""
 
     def __init__(self, topology: Topology, policy: Policy, world: World, journal: Journal,
-                 estimates: Estimates | None = None) -> None:  # fmt: skip
+                 estimates: Estimates | None = None, interference: Interference | None = None,
+                 meter: Meter | None = None) -> None:  # fmt: skip
         self.topology = topology
         self.policy = policy
         self.world = world
@@ -45,7 +49,11 @@ class Scheduler:
         self.down: set[int] = set()
         self.reasons: dict[str | pl.Demand, Reason] = {}
         self.events = 0
-        self.view = View(topology, self.free, estimates or Declared(), self.jobs, self.reason)
+        interference = interference or NoInterference()
+        self.view = View(topology, self.free, estimates or Declared(), self.jobs, self.reason, interference, meter)
+        self.shares = bool(getattr(policy, "shares", False))
+        self._residents = Residents(self.free, self.view.groups, self.jobs, self.shares)
+        self._rules = Rules(topology, self.free, self.view.groups, self.jobs, self.down, interference, self.shares)
         self._capacity = {kind: topology.capacity(kind) for kind in (None, *topology.gpu_types)}
         self._turned_away: list[Rejected] = []
         self._timer: float | None = None
@@ -178,7 +186,8 @@ class Scheduler:
         actions: list[pl.Action | Rejected] = []
         vacated: dict[str, ActiveJob] = {}
         for action in plan:
-            if isinstance(action, (pl.Preempt, pl.Migrate)):
+            if type(action) in _MOVES:
+                assert isinstance(action, (pl.Preempt, pl.Migrate, pl.Resize))
                 if action.job in vacated:
                     raise PlanError(self.policy.name, action.job, "is moved or preempted twice in one plan")
                 vacated[action.job] = self._vacate(now, action)
@@ -194,10 +203,12 @@ class Scheduler:
                     raise PlanError(self.policy.name, "any", f"asks to be woken at {action.time!r}, "  # type: ignore[union-attr]
                                     f"which is not after now ({now!r}): time would stand still")  # fmt: skip
                 self._timer = action.time  # type: ignore[union-attr]
-            elif kind is pl.Start or kind is pl.Migrate:
+            elif kind is pl.Start or kind is pl.Migrate or kind is pl.Resize:
                 self._occupy(now, action)  # type: ignore[arg-type]
             elif kind is pl.Extend:
                 self._extend(now, action)  # type: ignore[arg-type]
+            elif kind is pl.Reshare:
+                self._reshare(now, action)  # type: ignore[arg-type]
             self.journal.write(now, action)
             actions.append(action)
         for job in vacated.values():
@@ -206,33 +217,33 @@ class Scheduler:
         self._check_reasons()
         return actions
 
-    def _vacate(self, now: float, action: pl.Preempt | pl.Migrate) -> ActiveJob:
+    def _vacate(self, now: float, action: pl.Preempt | pl.Migrate | pl.Resize) -> ActiveJob:
         job = self._known(action.job)
         if job.state is not State.RUNNING or job.placement is None:
             raise PlanError(self.policy.name, job.id, f"is {job.state.value}; only a running job can be moved")
         job.accrue(now)
-        self.free.give(job.placement)
+        self._residents.leave(now, job, job.placement)
         self.view.preemptible.discard(job)
         job.last_change = now
         job.lease_until = None
-        job.move("preempt" if isinstance(action, pl.Preempt) else "migrate")
+        job.move(_MOVES[type(action)])
         if isinstance(action, pl.Preempt):
             job.preemptions += 1
             job.speed = 0.0
         return job
 
-    def _occupy(self, now: float, action: pl.Start | pl.Migrate) -> None:
+    def _occupy(self, now: float, action: pl.Start | pl.Migrate | pl.Resize) -> None:
         job = self._known(action.job)
-        rule = self._broken_rule(job, action)
+        rule = self._rules.broken_by_placing(job, action)
         if rule is not None:
             raise PlanError(self.policy.name, job.id, rule)
         self.view.waiting.discard(job)
-        self.free.take(action.placement)
         if isinstance(action, pl.Start):
             job.accrue(now)
             job.move("start")
             job.speed = 0.0
-        job.placement = action.placement
+        share = None if isinstance(action, pl.Resize) else action.share
+        self._residents.enter(now, job, action.placement, share)
         job.last_change = job.progress_from = now
         job.lease_until = None if action.lease is None else now + action.lease
         if job.first_start is None:
@@ -241,30 +252,13 @@ class Scheduler:
         if job.lease_until is None:
             self._rank_running(now, job)
 
-    def _broken_rule(self, job: ActiveJob, action: pl.Start | pl.Migrate) -> str | None:
-        wanted = State.WAITING if isinstance(action, pl.Start) else State.RUNNING
-        if job.state is not wanted:
-            return f"is {job.state.value} and cannot be given GPUs"
-        slices = action.placement.slices
-        given = sum(mask.bit_count() for _, mask in slices)
-        if given != job.gpus or given != action.placement.gpus:
-            return f"a gang of {job.gpus} was given {given} GPUs: a gang is whole or nothing"
-        types = set()
-        before = -1
-        for machine, mask in slices:
-            if not before < machine < len(self.topology.machines) or mask <= 0:
-                return "its placement must name machines of the cluster once each, in order, with GPUs"
-            before = machine
-            if machine in self.down:
-                return f"machine {self.topology.machines[machine].name} is down"
-            if not self.free.has(machine, mask):
-                return f"GPUs {mask:x} of machine {self.topology.machines[machine].name} are not all free"
-            types.add(self.topology.machines[machine].gpu_type)
-        if len(types) > 1:
-            return f"a gang may not mix GPU types ({', '.join(sorted(types))})"
-        if job.job.gpu_type is not None and types != {job.job.gpu_type}:
-            return f"wants GPU type {job.job.gpu_type} and was given {types.pop()}"
-        return None
+    def _reshare(self, now: float, action: pl.Reshare) -> None:
+        job = self._known(action.job)
+        rule = self._rules.broken_by_resharing(job, action)
+        if rule is not None:
+            raise PlanError(self.policy.name, job.id, rule)
+        job.move("reshare")
+        self._residents.reshare(now, job, action.share)
 
     def _extend(self, now: float, action: pl.Extend) -> None:
         job = self._known(action.job)
@@ -316,7 +310,7 @@ class Scheduler:
         if job.state is State.YIELDING:
             self._give_back(job)
         elif job.placement is not None:
-            self.free.give(job.placement)
+            self._residents.leave(now, job, job.placement)
         job.placement = None
         job.lease_until = None
         job.speed = 0.0
@@ -335,3 +329,6 @@ class Scheduler:
         if job.leaving is not None:
             self.free.give(job.leaving)
             job.leaving = None
+
+
+_MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}

@@ -21,6 +21,8 @@ TRANSITIONS: dict[str, dict[State, State]] = {
     "preempt": {State.RUNNING: State.YIELDING},
     "yield": {State.YIELDING: State.WAITING},
     "migrate": {State.RUNNING: State.RUNNING},
+    "resize": {State.RUNNING: State.RUNNING},
+    "reshare": {State.RUNNING: State.RUNNING},
     "interrupt": {State.RUNNING: State.WAITING, State.YIELDING: State.WAITING},
     "finish": {State.RUNNING: State.FINISHED},
     "fail": {State.RUNNING: State.FAILED},

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.clock import Clock
+from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.journal import Rejected
 from dally.core.placement import Placement
@@ -108,6 +109,8 @@ class ProcessWorld:
     def carry_out(self, now: float, actions: Sequence[pl.Action | Rejected]) -> Sequence[ev.Event]:
         consequences: list[ev.Event] = []
         for action in actions:
+            _refuse_shares(action)
+        for action in actions:
             if isinstance(action, pl.Preempt):
                 consequences += self._ask_to_leave(action.job)
             elif isinstance(action, pl.Migrate):
@@ -174,3 +177,12 @@ class ProcessWorld:
         """Leave no process behind."""
         for process in self._processes.values():
             process.popen.kill()
+
+
+def _refuse_shares(action: pl.Action | Rejected) -> None:
+    """Processes can neither be suspended and packed nor resized from outside yet: say so before anything starts."""
+    shares = isinstance(action, (pl.Start, pl.Migrate)) and action.share is not None
+    if shares or isinstance(action, (pl.Reshare, pl.Resize)):
+        what = "resized" if isinstance(action, pl.Resize) else "given a share of GPUs"
+        raise UserError(f"job {action.job!r} was to be {what}, which real processes here cannot do yet; "  # type: ignore[union-attr]
+                        "choose a policy that gives whole GPUs")  # fmt: skip

@@ -20,6 +20,7 @@ class RankedPolicy(ABC):
     title: ClassVar[str]  # the name it is registered under
     source: ClassVar[str] = "ours"
     preempts: ClassVar[bool] = False
+    shares: ClassVar[bool] = False  # whether its plans put several jobs on the same GPUs
     Options: ClassVar[type]
 
     def __init__(self, options: Any) -> None:

@@ -35,11 +35,20 @@ class JobColumns:
     comm: Floats
     neighbour_loss: Floats
     lost: Floats
+    suspended: Floats
+    suspensions: Floats
+    gpu_seconds: Floats
+    comm_gpu_seconds: Floats
+    lost_gpu_seconds: Floats
+    first_minibatches: Floats  # when the first 100 were done
     gpus: Ints
     level: Ints  # outermost level it was ever placed at
     outcome: Ints  # index into OUTCOMES
     preemptions: Ints
     migrations: Ints
+    resizes: Ints
+    packs: Ints
+    unpacks: Ints
 
     @property
     def finished(self) -> Bools:
@@ -67,6 +76,7 @@ class SegmentColumns:
     end: Floats
     gpus: Ints
     level: Ints  # of this placement
+    lane: Ints  # per stretch: number of its turn, turns, place in the turn, jobs packed in the turn
     slice_segment: Ints  # index of the stretch
     slice_machine: Ints
     slice_mask: NDArray[np.uint64] | NDArray[np.object_]  # GPUs of the machine as bits; big ints beyond 64 GPUs
@@ -74,6 +84,11 @@ class SegmentColumns:
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @property
+    def part(self) -> Floats:
+        """Part of its GPUs' time a stretch stands for: turns counted alike, packed jobs too."""
+        return 1.0 / (self.lane[:, 1] * self.lane[:, 3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +124,20 @@ def job_columns(ledger: Ledger) -> JobColumns:
         comm=floats(row.comm for row in rows),
         neighbour_loss=floats(row.neighbour_loss for row in rows),
         lost=floats(row.lost for row in rows),
+        suspended=floats(row.suspended for row in rows),
+        suspensions=floats(row.suspensions for row in rows),
+        gpu_seconds=floats(row.gpu_seconds for row in rows),
+        comm_gpu_seconds=floats(row.comm_gpu_seconds for row in rows),
+        lost_gpu_seconds=floats(row.lost_gpu_seconds for row in rows),
+        first_minibatches=floats(_nan(row.first_minibatches) for row in rows),
         gpus=ints(row.gpus for row in rows),
         level=ints(-1 if row.level is None else row.level for row in rows),
         outcome=ints(outcome[row.outcome] for row in rows),
         preemptions=ints(row.preemptions for row in rows),
         migrations=ints(row.migrations for row in rows),
+        resizes=ints(row.resizes for row in rows),
+        packs=ints(row.packs for row in rows),
+        unpacks=ints(row.unpacks for row in rows),
     )
 
 
@@ -143,6 +167,7 @@ def segment_columns(ledger: Ledger, topology: Topology) -> SegmentColumns:
         end=np.fromiter((segment.end for segment in segments), dtype=np.float64, count=count),
         gpus=np.fromiter((segment.placement.gpus for segment in segments), dtype=np.int64, count=count),
         level=_levels(topology, machine, masks, first, last),
+        lane=np.array([segment.lane for segment in segments], dtype=np.int64).reshape(count, 4),
         slice_segment=np.repeat(np.arange(count), per_segment),
         slice_machine=machine,
         slice_mask=masks,

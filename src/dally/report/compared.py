@@ -29,7 +29,7 @@ class ReportRun:
 
     def level_gpu_seconds(self) -> Floats:
         """GPU-seconds held per level, by the placement of the moment."""
-        held = (self.segments.end - self.segments.start) * self.segments.gpus
+        held = (self.segments.end - self.segments.start) * self.segments.gpus * self.segments.part
         levels = len(self.topology.levels)
         return np.bincount(self.segments.level, weights=held, minlength=levels).astype(np.float64)
 

@@ -71,7 +71,7 @@ def heat(segments: SegmentColumns, rows: Rows, edges: Floats) -> NDArray[np.floa
     for when, sign in ((segments.start, 1.0), (segments.end, -1.0)):
         at = (when[segments.slice_segment] - edges[0]) / width
         index = np.clip(at.astype(np.int64), 0, bins - 1)
-        weight = sign * segments.slice_gpus
+        weight = sign * segments.slice_gpus * segments.part[segments.slice_segment]
         flat = row * (bins + 1) + index
         # A start fills the rest of its own bin and all bins after it; an end takes that away again.
         part += np.bincount(flat, weights=weight * (index + 1 - at), minlength=cells)
@@ -97,8 +97,11 @@ def bars(run: ReportRun, chosen: Bools, rows: Rows, origin: float) -> dict[str, 
                                 ("segment", segment)):  # fmt: skip
                 columns[name].append(value)
     used = np.array(columns.pop("segment"), dtype=np.int64)
+    lanes = segments.lane[used]
+    shared = {name: lanes[:, at].tolist() for at, name in enumerate(("turn", "turns", "place", "packed"))}
     return {
         **columns,
+        **(shared if (lanes[:, 1] * lanes[:, 3] > 1).any() else {}),
         "start": compact(segments.start[used] - origin, 8),
         "end": compact(segments.end[used] - origin, 8),
         "level": segments.level[used].tolist(),
@@ -160,6 +163,9 @@ def gantt(comparison: Comparison) -> dict[str, Any]:
             every = np.ones(len(run.segments.slice_segment), dtype=np.bool_)
             drawn.append({"rows": _rows_data(rows), "bars": bars(run, every, rows, origin)})
         said = "Every stretch of running is drawn: one bar per machine, as thick as the GPUs it holds."
+        if any("turns" in run["bars"] for run in drawn):
+            said += (" Jobs that take turns on the same GPUs lie as thin bars above each other; jobs packed on them,"
+                     " which run at once, overlap and are outlined.")  # fmt: skip
         return common | {"mode": "bars", "runs": drawn, "said": said}
     # The same machines for all runs, so that the pictures compare.
     machines = min(detail_machines(run.topology) for run in runs)

@@ -170,10 +170,14 @@ def _table_section(comparison: Comparison) -> str:
             ("makespan", "Makespan", "From the first submission to the last end.", "makespan",
              "makespan_over_bound"))
     ]  # fmt: skip
+    sharing = markup.sharing_rows(comparison.runs)
+    said = "★ marks the best of a column. Multiples are of the lower bound, which no schedule can beat."
+    if sharing:
+        said += (" The second table is about GPUs that were shared: the mean time from submission to the hundredth"
+                 " mini-batch, and how often jobs were suspended, moved, packed, unpacked and resized.")  # fmt: skip
     return markup.section(
-        "table", "The figures",
-        "★ marks the best of a column. Multiples are of the lower bound, which no schedule can beat.",
-        f'<div class="card">{markup.summary_rows(comparison.runs)}</div>',
+        "table", "The figures", said,
+        f'<div class="card">{markup.summary_rows(comparison.runs)}{sharing}</div>',
         f'<div class="spaced">{markup.pair_of(*figures)}</div>',
     )  # fmt: skip
 

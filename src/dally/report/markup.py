@@ -8,7 +8,7 @@ from html import escape
 
 from dally.report.compared import Comparison, ReportRun
 from dally.report.metrics import Summary
-from dally.report.table import COLUMNS, column_texts
+from dally.report.table import COLUMNS, Column, column_texts
 from dally.report.wording import count_text, share_text, time_text
 
 
@@ -59,11 +59,26 @@ def section(anchor: str, title: str, text: str, *content: str, how: str = "") ->
     return f"<section>{head}{''.join(content)}</section>"
 
 
+_MAIN: tuple[Column, ...] = tuple(column for column in COLUMNS if not column.shared)
+_SHARING: tuple[Column, ...] = tuple(column for column in COLUMNS if column.shared)
+
+
+def sharing_rows(runs: Sequence[ReportRun]) -> str:
+    """A second table about shared and resized GPUs; empty where there were none."""
+    summaries: list[Summary] = [run.summary for run in runs]
+    if not any(each.shared for each in summaries):
+        return ""
+    columns = [column_texts(column, summaries) for column in _SHARING]
+    rows = [[run.name, *(texts[row] for texts, _ in columns)] for row, run in enumerate(runs)]
+    head = ["policy", *(column.title for column in _SHARING)]
+    return table(head, rows, best=[set()] * len(head), swatches=list(range(len(runs))))
+
+
 def summary_rows(runs: Sequence[ReportRun]) -> str:
     """The main table: the terminal's columns, one run per row, best first as given."""
     summaries: list[Summary] = [run.summary for run in runs]
-    columns = [column_texts(column, summaries) for column in COLUMNS]
-    head = ["policy", *(column.title for column in COLUMNS)]
+    columns = [column_texts(column, summaries) for column in _MAIN]
+    head = ["policy", *(column.title for column in _MAIN)]
     rows = [[run.name, *(texts[row] for texts, _ in columns)] for row, run in enumerate(runs)]
     bounds = {(each.lower_bound.avg_jct, each.lower_bound.makespan) for each in summaries}
     if len(bounds) == 1:
@@ -76,7 +91,7 @@ def summary_rows(runs: Sequence[ReportRun]) -> str:
 def _bound_cells(avg: str, makespan: str) -> list[str]:
     cells = {"avg JCT": avg, "makespan": makespan}
     found, previous = [], ""
-    for column in COLUMNS:
+    for column in _MAIN:
         multiple = "1.00×" if column.title == "× bound" and previous in cells else ""
         found.append(cells.get(column.title, multiple))
         previous = column.title

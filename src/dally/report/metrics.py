@@ -53,6 +53,13 @@ class Summary:
     gpu_utilization: float | None
     preemptions: int
     migrations: int
+    shared: bool
+    suspensions: int
+    suspended_seconds: float
+    packs: int
+    unpacks: int
+    resizes: int
+    avg_first_minibatches: float | None
     lost_gpu_seconds: float
     events: int
     cpu_seconds: float
@@ -67,8 +74,14 @@ class Summary:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Summary:
         """Read back what `as_dict` wrote; unknown keys are left alone."""
+        values = _BEFORE_SHARING | values
         known = {field.name: values[field.name] for field in fields(cls)}
         return cls(**known | {"lower_bound": Bound(**values["lower_bound"])})
+
+
+# what a summary written before GPUs could be shared means by not naming these
+_BEFORE_SHARING: dict[str, Any] = {"shared": False, "suspensions": 0, "suspended_seconds": 0.0, "packs": 0,
+                                   "unpacks": 0, "resizes": 0, "avg_first_minibatches": None}  # fmt: skip
 
 
 def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summary:
@@ -84,8 +97,8 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
     makespan: float | None = None
     if ledger.last_end is not None and ledger.first_submit is not None:
         makespan = ledger.last_end - ledger.first_submit
-    held = float(jobs.running @ jobs.gpus)
-    idle_held = float(jobs.lost @ jobs.gpus)  # loading and hand-over
+    idle_held = float(jobs.lost_gpu_seconds.sum())  # loading and hand-over
+    early = (jobs.first_minibatches - jobs.submit)[done & ~np.isnan(jobs.first_minibatches)]
     bound = bound or bound_of(run, topology)
     return Summary(
         policy=run.policy,
@@ -105,12 +118,19 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
         median_queueing=_percentile(queueing, 50),
         p95_queueing=_percentile(queueing, 95),
         p99_queueing=_percentile(queueing, 99),
-        comm_share=_ratio(float(jobs.comm @ jobs.gpus), held),
+        comm_share=_ratio(float(jobs.comm_gpu_seconds.sum()), float(jobs.gpu_seconds.sum())),
         comm_seconds=float(jobs.comm.sum()),
         neighbour_seconds=float(jobs.neighbour_loss.sum()),
         gpu_utilization=_utilisation(run, topology, timeline(ledger), idle_held, makespan),
         preemptions=int(jobs.preemptions.sum()),
         migrations=int(jobs.migrations.sum()),
+        shared=ledger.shared or bool(jobs.resizes.any()),
+        suspensions=round(float(jobs.suspensions.sum())),
+        suspended_seconds=float(jobs.suspended.sum()),
+        packs=int(jobs.packs.sum()),
+        unpacks=int(jobs.unpacks.sum()),
+        resizes=int(jobs.resizes.sum()),
+        avg_first_minibatches=_mean(early),
         lost_gpu_seconds=idle_held + ledger.leaving_gpu_seconds + run.lost_work_gpu_seconds,
         events=run.events,
         cpu_seconds=run.cpu_seconds,
@@ -134,21 +154,31 @@ def _utilisation(
 
 
 def bound_of(run: Run, topology: Topology) -> Bound:
-    """The lower bounds for the jobs that finished in this run."""
+    """The lower bounds for the jobs that finished in this run, in schedules that pack no more jobs on a GPU than it did
+    and resize elastic jobs only if it did."""
     jobs = job_columns(run.ledger)
     done = np.flatnonzero(jobs.finished)
     if len(done) == 0:
         return Bound(None, None)
     gpu_type = {job.id: job.gpu_type for job in run.workload.trace.jobs if job.gpu_type is not None}
-    best = run.workload.best_run_time
     ids = [jobs.job_id[index] for index in done]
+    run_time = [run.workload.best_run_time[job_id] for job_id in ids]
+    gpus = jobs.gpus[done].astype(np.float64).tolist()
+    rigid = run.packed_throughput == 1.0 and not jobs.resizes.any()
+    if not rigid:
+        for at, job_id in enumerate(ids):
+            run_time[at], least = run.workload.elastic.get(job_id, (run_time[at], run_time[at] * gpus[at]))
+            if run_time[at] > 0:
+                gpus[at] = least / run_time[at]
+            gpus[at] /= run.packed_throughput
     head_start = float(jobs.submit[done].min() - jobs.submit.min())
     avg_jct, makespan = _bounds(
         tuple(jobs.submit[done].tolist()),
-        tuple(jobs.gpus[done].tolist()),
-        tuple(best[job_id] for job_id in ids),
+        tuple(gpus),
+        tuple(run_time),
         tuple((name, topology.capacity(name)) for name in topology.gpu_types),
         tuple(gpu_type.get(job_id) for job_id in ids),
+        rigid,
     )
     # The makespan counts from the first submission of all, the bound from the first that finished.
     return Bound(avg_jct, makespan + head_start)
@@ -157,13 +187,14 @@ def bound_of(run: Run, topology: Topology) -> Bound:
 @lru_cache(maxsize=2)
 def _bounds(
     release: tuple[float, ...],
-    gpus: tuple[int, ...],
+    gpus: tuple[float, ...],
     run_time: tuple[float, ...],
     capacity: tuple[tuple[str, int], ...],
     pool: tuple[str | None, ...],
+    rigid: bool,
 ) -> tuple[float, float]:
     """Kept for the next run: policies under comparison usually finish the same jobs, and this takes seconds."""
-    found = lower_bounds(release, gpus, run_time, dict(capacity), pool)
+    found = lower_bounds(release, gpus, run_time, dict(capacity), pool, rigid=rigid)
     return found.avg_jct, found.makespan
 
 
@@ -188,6 +219,7 @@ def write_summary(summaries: Summary | Sequence[Summary], path: Path) -> None:
 CSV_COLUMNS = (
     "job_id", "submit_time", "start_time", "end_time", "jct", "queueing", "running", "gpus", "placement_level",
     "preemptions", "migrations", "comm", "neighbour_loss", "lost", "outcome", "model", "user", "tenant",
+    "first_100_minibatches", "suspended", "suspensions", "packs", "unpacks", "resizes", "gpu_seconds",
 )  # fmt: skip
 
 
@@ -202,5 +234,7 @@ def write_jobs_csv(run: Run, topology: Topology, path: Path) -> None:
             writer.writerow(
                 (row.job_id, row.submit, row.first_start, row.end, row.jct, queueing, row.running, row.gpus, level,
                  row.preemptions, row.migrations, row.comm, row.neighbour_loss, row.lost, row.outcome, row.model,
-                 row.user, row.tenant)
+                 row.user, row.tenant,
+                 None if row.first_minibatches is None else row.first_minibatches - row.submit, row.suspended,
+                 round(row.suspensions, 2), row.packs, row.unpacks, row.resizes, row.gpu_seconds)
             )  # fmt: skip

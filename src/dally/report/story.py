@@ -10,6 +10,7 @@ from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.journal import Entry, Rejected
 from dally.core.reasons import Reason
+from dally.core.sharing import Share
 from dally.core.units import show_time
 
 
@@ -52,14 +53,20 @@ def tell(job_id: str, journal: Iterable[tuple[float, Entry]]) -> Iterator[str]:
 _ENDS: dict[type, str] = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}
 
 
+_VERBS: dict[type, str] = {pl.Start: "starts on", pl.Migrate: "moves to", pl.Resize: "is resized to"}
+
+
 def _line(entry: Entry) -> str | None:
-    if isinstance(entry, (pl.Start, pl.Migrate)):
+    if isinstance(entry, (pl.Start, pl.Migrate, pl.Resize)):
         slices = entry.placement.slices
         where = ", ".join(f"{mask.bit_count()} of machine {machine}" for machine, mask in slices[:8])
         more = f" and of {len(slices) - 8} more" if len(slices) > 8 else ""
-        verb = "starts on" if isinstance(entry, pl.Start) else "moves to"
+        verb = _VERBS[type(entry)]
         gpus = entry.placement.gpus
-        return f"{verb} {gpus} GPU{'s' if gpus > 1 else ''}: {where}{more}"
+        share = "" if isinstance(entry, pl.Resize) or entry.share is None else f"; {_shared(entry.share)}"
+        return f"{verb} {gpus} GPU{'s' if gpus > 1 else ''}: {where}{more}{share}"
+    if isinstance(entry, pl.Reshare):
+        return f"its share changes: {_shared(entry.share)}"
     if isinstance(entry, ev.Measured):
         parts = [f"runs at {entry.speed:.0%} of its reference speed"]
         if entry.exposed > 0:
@@ -78,6 +85,12 @@ def _line(entry: Entry) -> str | None:
     if isinstance(entry, Rejected):
         return f"turned away, {entry.reason.token.label}: {entry.reason.sentence}"
     return _ENDS.get(type(entry))
+
+
+def _shared(share: Share) -> str:
+    if share.beside is not None:
+        return f"packed beside job {share.beside}"
+    return f"in turns of {show_time(share.weight * share.quantum)} with whoever else holds them"
 
 
 def _at(time: float) -> str:

@@ -25,6 +25,7 @@ class Column:
     texts: Callable[[Sequence[float | None]], list[str]]
     drop: int  # the larger, the sooner it goes; 0 stays
     larger_is_better: bool = False
+    shared: bool = False  # only of interest where somebody shared or resized
 
 
 def _each(text: Callable[[float | None], str]) -> Callable[[Sequence[float | None]], list[str]]:
@@ -47,7 +48,19 @@ COLUMNS = (
     Column("comm share", lambda s: s.comm_share, _SHARES, 5),
     Column("utilisation", lambda s: s.gpu_utilization, _SHARES, 4, larger_is_better=True),
     Column("preemptions", lambda s: s.preemptions, _COUNTS, 10),
+    Column("first 100", lambda s: s.avg_first_minibatches, _TIMES, 4, shared=True),
+    Column("suspensions", lambda s: s.suspensions, _COUNTS, 11, shared=True),
+    Column("migrations", lambda s: s.migrations, _COUNTS, 12, shared=True),
+    Column("packs", lambda s: s.packs, _COUNTS, 13, shared=True),
+    Column("unpacks", lambda s: s.unpacks, _COUNTS, 15, shared=True),
+    Column("resizes", lambda s: s.resizes, _COUNTS, 14, shared=True),
 )
+
+
+def columns_for(summaries: Sequence[Summary]) -> tuple[Column, ...]:
+    """All columns; those about sharing only where somebody shared or resized."""
+    shared = any(each.shared for each in summaries)
+    return tuple(column for column in COLUMNS if shared or not column.shared)
 
 
 def column_texts(column: Column, summaries: Sequence[Summary]) -> tuple[list[str], set[int]]:
@@ -73,29 +86,31 @@ def _cells(column: Column, summaries: Sequence[Summary]) -> list[Text]:
 def summary_table(summaries: Sequence[Summary], width: int, notes: Sequence[str] = ()) -> Group:
     """The table for a terminal `width` characters wide, with the notes below it."""
     names = [each.policy for each in summaries]
-    cells = [_cells(column, summaries) for column in COLUMNS]
+    columns = columns_for(summaries)
+    cells = [_cells(column, summaries) for column in columns]
     widths = [
         max(*(cell.cell_len for cell in column_cells), cell_len(column.title))
-        for column, column_cells in zip(COLUMNS, cells, strict=True)
+        for column, column_cells in zip(columns, cells, strict=True)
     ]
     first = max(cell_len("policy"), *map(cell_len, names))
-    kept = list(range(len(COLUMNS)))
+    kept = list(range(len(columns)))
     # Two blanks between columns; the policy's name never goes, it wraps when all else is gone.
     while first + sum(widths[index] + 2 for index in kept) > width:
-        droppable = [index for index in kept if COLUMNS[index].drop]
+        droppable = [index for index in kept if columns[index].drop]
         if not droppable:
             break
-        kept.remove(max(droppable, key=lambda index: COLUMNS[index].drop))
+        kept.remove(max(droppable, key=lambda index: columns[index].drop))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("policy", overflow="fold")
     for index in kept:
-        table.add_column(COLUMNS[index].title, justify="right", min_width=widths[index])
+        table.add_column(columns[index].title, justify="right", min_width=widths[index])
     for row, name in enumerate(names):
         table.add_row(Text(name), *(cells[index][row] for index in kept))
-    return Group(table, *(Text(line, style="dim") for line in _captions(summaries, kept, notes)))
+    return Group(table, *(Text(line, style="dim") for line in _captions(summaries, columns, kept, notes)))
 
 
-def _captions(summaries: Sequence[Summary], kept: Sequence[int], notes: Sequence[str]) -> list[str]:
+def _captions(summaries: Sequence[Summary], columns: Sequence[Column], kept: Sequence[int],
+              notes: Sequence[str]) -> list[str]:  # fmt: skip
     lines = []
     bounds = {(each.lower_bound.avg_jct, each.lower_bound.makespan) for each in summaries}
     if len(bounds) == 1:
@@ -103,18 +118,21 @@ def _captions(summaries: Sequence[Summary], kept: Sequence[int], notes: Sequence
         if avg is not None:
             lines.append(f"Lower bound: avg JCT {time_text(avg)}, makespan {time_text(makespan)}.")
     elif bounds:
-        lines.append("Lower bounds differ between the rows, since different jobs finished.")
-    if any(column_texts(COLUMNS[index], summaries)[1] for index in kept):
+        why = "since different jobs finished"
+        if any(each.packs or each.resizes for each in summaries):
+            why += ", or since packing and resizing allow more"
+        lines.append(f"Lower bounds differ between the rows, {why}.")
+    if any(column_texts(columns[index], summaries)[1] for index in kept):
         lines.append(f"{BEST} best of the column")
-    dropped = [_full_title(index) for index in range(len(COLUMNS)) if index not in kept]
+    dropped = [_full_title(columns, index) for index in range(len(columns)) if index not in kept]
     if dropped:
         lines.append(f"Left out to fit the terminal: {', '.join(dropped)}.")
     return [*lines, *run_notes(summaries), *notes]
 
 
-def _full_title(index: int) -> str:
-    title = COLUMNS[index].title
-    return f"{COLUMNS[index - 1].title} {title}" if title == "× bound" else title
+def _full_title(columns: Sequence[Column], index: int) -> str:
+    title = columns[index].title
+    return f"{columns[index - 1].title} {title}" if title == "× bound" else title
 
 
 def print_table(summaries: Sequence[Summary], notes: Sequence[str] = (), console: Console | None = None) -> None:

@@ -51,9 +51,10 @@ class _Jobs:
     gpus: Floats
     run_time: Floats
     capacity: float
+    rigid: bool
 
     def part(self, chosen: Mask, capacity: float) -> _Jobs:
-        return _Jobs(self.release[chosen], self.gpus[chosen], self.run_time[chosen], capacity)
+        return _Jobs(self.release[chosen], self.gpus[chosen], self.run_time[chosen], capacity, self.rigid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,17 @@ def lower_bounds(
     run_time: ArrayLike,
     capacity: float | Mapping[str, float],
     pool: Sequence[str | None] | None = None,
+    *,
+    rigid: bool = True,
 ) -> LowerBound:
     """Lower bounds on average JCT and makespan of any schedule of these jobs.
 
     `run_time` is each job's time at the best placement this cluster could ever give it. `capacity` is the
     number of GPUs, or the number per pool (GPU type); `pool` names the pool a job must use, None for any.
+    Where jobs are packed or resized, `rigid` is False, `run_time` is the shortest a job can have and `gpus` ×
+    `run_time` the least GPU-seconds it can take (docs/lower-bound.md).
     """
-    jobs, pools = _checked(release, gpus, run_time, capacity, pool)
+    jobs, pools = _checked(release, gpus, run_time, capacity, pool, rigid)
     count = len(jobs.release)
     if count == 0:
         return LowerBound(0.0, 0.0, {"own time": 0.0}, {"own time": 0.0})
@@ -101,7 +106,7 @@ def _lowered(value: float, slack: float) -> float:
 
 
 def _totals(jobs: _Jobs) -> _Totals:
-    gangs = GangSizes.of(jobs.gpus, jobs.capacity)
+    gangs = GangSizes.of(jobs.gpus, jobs.capacity, rigid=jobs.rigid)
     functions = size_functions(gangs, jobs.run_time, jobs.capacity)
     own = float(jobs.run_time.sum())
     end = _end_by(jobs, gangs, functions)
@@ -179,6 +184,7 @@ def _checked(
     run_time: ArrayLike,
     capacity: float | Mapping[str, float],
     pool: Sequence[str | None] | None,
+    rigid: bool,
 ) -> tuple[_Jobs, list[_Jobs]]:
     """The jobs on all GPUs together, and the jobs of each pool (those bound to none: on all GPUs)."""
     columns = {"release": release, "gpus": gpus, "run_time": run_time}
@@ -196,7 +202,7 @@ def _checked(
     rooms = dict(capacity) if isinstance(capacity, Mapping) else {"": capacity}
     everything = float(sum(rooms.values()))
     first = float(arrays["release"].min()) if count else 0.0
-    jobs = _Jobs(arrays["release"] - first, arrays["gpus"], arrays["run_time"], everything)
+    jobs = _Jobs(arrays["release"] - first, arrays["gpus"], arrays["run_time"], everything, rigid)
     wanted = [None] * count if pool is None else list(pool)
     if len(wanted) != count:
         raise UserError(f"lower bound: pool has {len(wanted)} values for {count} jobs")

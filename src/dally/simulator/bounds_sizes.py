@@ -36,12 +36,12 @@ class GangSizes:
     demand: Floats  # distinct, ascending
     count: Ints
     index: Ints  # per job
-    whole: bool  # all sizes and the capacity are whole GPUs
+    whole: bool  # all sizes and the capacity are whole GPUs, and gangs run whole or not at all
 
     @classmethod
-    def of(cls, gpus: Floats, capacity: float) -> GangSizes:
+    def of(cls, gpus: Floats, capacity: float, *, rigid: bool = True) -> GangSizes:
         demand, index, count = np.unique(gpus, return_inverse=True, return_counts=True)
-        whole = bool(np.all(demand == np.floor(demand))) and float(capacity).is_integer()
+        whole = rigid and bool(np.all(demand == np.floor(demand))) and float(capacity).is_integer()
         return cls(demand, count.astype(np.int64), index.astype(np.int64).reshape(-1), whole)
 
 

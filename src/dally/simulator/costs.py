@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dally.core.errors import UserError
 from dally.core.job import Job
@@ -10,6 +10,11 @@ from dally.core.units import bandwidth, seconds
 
 UNKNOWN_MODEL_BYTES = 1e9  # a checkpoint of a job whose model nobody named; an assumption, said in the docs
 STORAGE_BANDWIDTH = 2e9  # bytes per second a job gets from shared storage; an assumption, said in the docs
+
+
+# Seconds from the end of one time slice to the beginning of the next: Gandiva, OSDI'18 §3.1 and §5.1, suspends and
+# resumes at the memory minimum of a mini-batch in about 100 ms.
+SUSPEND_RESUME = 0.1
 
 
 class PreemptionCost(Protocol):
@@ -45,6 +50,34 @@ class Original:
         return 0.0
 
 
+@runtime_checkable
+class MigrationCost(Protocol):
+    """A cost that knows better what moving or resizing a running job takes than to save and to restore."""
+
+    def migrate(self, job: Job, gpus: int) -> float:
+        """Seconds without progress; `gpus` is the larger of the numbers before and after."""
+        ...
+
+
+class Gandiva:
+    """Gandiva, OSDI'18: about 100 ms to suspend and to resume (§5.1); 1 to 2 s to migrate a job of one GPU and about
+    35 s one of eight (§5.1, figure 9), a line through both for other sizes."""
+
+    ONE_GPU, EIGHT_GPUS = 1.5, 35.0
+
+    def __init__(self, suspend: float = SUSPEND_RESUME) -> None:
+        self.switch = suspend
+
+    def save(self, job: Job) -> float:
+        return self.switch
+
+    def restore(self, job: Job) -> float:
+        return self.switch
+
+    def migrate(self, job: Job, gpus: int) -> float:
+        return self.ONE_GPU + (gpus - 1) * (self.EIGHT_GPUS - self.ONE_GPU) / 7
+
+
 class FromModelSize:
     """Checkpoint bytes over storage bandwidth, once to save and once to load."""
 
@@ -75,7 +108,8 @@ class FromModelSize:
 
 
 def make_cost(text: str) -> PreemptionCost:
-    """`0`, `30s`: the same for all; `model`, `model[storage=5GB/s]`: from its size; `original`: Dally's authors'."""
+    """`0`, `30s`: the same for all; `model`, `model[storage=5GB/s]`: from its size; `original`: Dally's authors';
+    `gandiva`, `gandiva[suspend=50ms]`: Gandiva's."""
     if text.strip() == "original":
         return Original()
     name, bracket, inside = text.strip().partition("[")
@@ -89,11 +123,24 @@ def make_cost(text: str) -> PreemptionCost:
         if storage <= 0:
             raise UserError(f"preemption cost {text!r}: the storage must have a bandwidth above 0")
         return FromModelSize(storage)
+    if name == "gandiva":
+        key, _, value = inside.removesuffix("]").partition("=")
+        if bracket and (key.strip() != "suspend" or not inside.endswith("]")):
+            raise UserError(f"preemption cost {text!r}: write gandiva or gandiva[suspend=100ms]")
+        suspend = seconds(value) if bracket else SUSPEND_RESUME
+        if suspend < 0:
+            raise UserError(f"preemption cost {text!r}: to suspend must not take a negative time")
+        return Gandiva(suspend)
     try:
         price = seconds(text)
     except UserError:
-        known = "0, a time such as 30s, model, model[storage=5GB/s] or original"
+        known = "0, a time such as 30s, model, model[storage=5GB/s], original or gandiva[suspend=100ms]"
         raise UserError(f"preemption cost {text!r}: write {known}") from None
     if price < 0:
         raise UserError(f"preemption cost {text!r} must not be negative")
     return Constant(price)
+
+
+def switch_cost(cost: PreemptionCost) -> float:
+    """What one switch between time slices takes under this cost: its own word, else Gandiva's 100 ms."""
+    return cost.switch if isinstance(cost, Gandiva) else SUSPEND_RESUME

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from dally.core.errors import UserError
 from dally.core.job import DurationMeans
 from dally.core.journal import Sink
 from dally.core.topology import Topology
@@ -13,8 +14,10 @@ from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages
+from dally.simulator.interference import DEFAULT, make_interference
 from dally.simulator.journal_file import JournalFile
 from dally.simulator.knowledge import make_estimates, speeds
+from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.workload import TracedCluster, Workload, prepare
 from dally.traces.trace import Trace
@@ -45,6 +48,9 @@ class Experiment:
     faults: FaultRules = FaultRules()
     means: DurationMeans | None = None  # what durations stand for, where the trace's own word is overridden
     traced_on: Topology | None = None  # the cluster the durations were measured on, if it is another
+    slices: str = "fluid"  # how time slices are run: as fluid shares, or quantum by quantum ("quanta")
+    interference: str = DEFAULT  # between packed jobs: catalog, none, or a file of measured pairs
+    measurement_noise: float = NOISE  # of a mini-batch's time as policies read it: sigma of a log-normal factor
 
     def workload(self, network: NetworkModel) -> Workload:
         traced = TracedCluster(self.traced_on, make_network(self.network, self.traced_on)) if self.traced_on else None
@@ -54,6 +60,10 @@ class Experiment:
         """Fail early, in the parent, where an error can be said in one line."""
         make_cost(self.preemption_cost)
         make_estimates(self.knowledge, {})
+        make_interference(self.interference)
+        NoisyMeter(self.measurement_noise)
+        if self.slices not in ("fluid", "quanta"):
+            raise UserError(f"slices are run fluid or quanta, not {self.slices!r}")
         network = make_network(self.network, self.topology)
         workload = self.workload(network)
         workload.notes.extend(network.notes)
@@ -75,6 +85,10 @@ class Experiment:
                 about = {"policy": made.name, "trace": self.trace.name, "cluster": self.topology.name,
                          "network": self.network, "preemption_cost": self.preemption_cost,
                          "seed": self.seed}  # fmt: skip
+                if getattr(made, "shares", False):
+                    about |= {"slices": self.slices, "measurement_noise": self.measurement_noise}
                 sinks = (files.enter_context(JournalFile(journal, **about)),)
             return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
-                            sinks=sinks, progress=progress)  # fmt: skip
+                            sinks=sinks, progress=progress, interference=make_interference(self.interference),
+                            meter=NoisyMeter(self.measurement_noise, self.seed),
+                            quanta=self.slices == "quanta")  # fmt: skip

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from dally.core.estimates import Estimates
 from dally.core.journal import Journal, Sink
 from dally.core.ledger import Ledger
-from dally.core.policy import Policy
+from dally.core.policy import Meter, Policy
 from dally.core.scheduler import Scheduler
+from dally.core.sharing import Interference, NoInterference
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel
-from dally.simulator.costs import PreemptionCost
+from dally.simulator.costs import PreemptionCost, switch_cost
 from dally.simulator.faults import Faults
 from dally.simulator.knowledge import Perfect, speeds
+from dally.simulator.packing_bound import packed_throughput
+from dally.simulator.slices import SharingRules
 from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld
 
@@ -33,18 +36,23 @@ class Run:
     cpu_seconds: float
     complete: bool  # False where it was stopped on the way
     lost_work_gpu_seconds: float
+    packed_throughput: float = 1.0  # the most work a GPU can do at a time, packed as deeply as in this run
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
              *, faults: Faults | None = None, estimates: Estimates | None = None, sinks: tuple[Sink, ...] = (),
-             progress: Progress | None = None, segments: bool = True) -> Run:  # fmt: skip
-    """Run the trace to its end, or until `progress` says stop."""
+             progress: Progress | None = None, segments: bool = True, interference: Interference | None = None,
+             meter: Meter | None = None, quanta: bool = False) -> Run:  # fmt: skip
+    """Run the trace to its end, or until `progress` says stop. `quanta`: time slices are run one by one."""
     trace = workload.trace
+    interference = interference or NoInterference()
+    types = [machine.gpu_type for machine in topology.machines]
+    sharing = SharingRules(interference, types, switch_cost(cost), quanta)
     world = SimulatedWorld(trace.jobs, trace.truths, workload.work, workload.reference, network, cost,
-                           faults or Faults())  # fmt: skip
+                           faults or Faults(), sharing)  # fmt: skip
     ledger = Ledger(topology, segments=segments)
     known = estimates or Perfect(workload.work, speeds(workload.reference, network))
-    scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known)
+    scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
     stopped = False
     calls = 0
 
@@ -61,5 +69,7 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     except KeyboardInterrupt:
         stopped = True
     ledger.close(world.now)
-    return Run(policy.name, ledger, workload, scheduler.events, time.process_time() - started, not stopped,
-               world.lost_work_gpu_seconds)  # fmt: skip
+    cpu = time.process_time() - started
+    throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
+    return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped, world.lost_work_gpu_seconds,
+               throughput)  # fmt: skip

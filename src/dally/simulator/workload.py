@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans, Job, Truth
@@ -22,6 +22,8 @@ class Workload:
     work: dict[str, float]
     reference: dict[str, float]  # step time at speed 1
     best_run_time: dict[str, float]  # seconds at the best placement this cluster could ever give the job
+    # of elastic jobs: (the same on as many GPUs as serve it best, the fewest GPU-seconds it can take)
+    elastic: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what had to be assumed
 
 
@@ -53,8 +55,22 @@ def prepare(trace: Trace, topology: Topology, network: NetworkModel, *, means: D
         work, reference = _reference(job, truth, means or truth.means, there, best, counted)
         made.work[job.id], made.reference[job.id] = work, reference
         made.best_run_time[job.id] = work * best.seconds / reference
+        if job.elastic:
+            made.elastic[job.id] = _stretched(job, work, reference, here)
     made.notes.extend(f"{count:,} jobs: {what}" for what, count in counted.most_common())
     return made
+
+
+def _stretched(job: Job, work: float, reference: float, here: BestPlacement) -> tuple[float, float]:
+    """Shortest run time and fewest GPU-seconds of an elastic job, each at the size and placement that suit it best."""
+    fewest, most = job.limits
+    shortest = least = float("inf")
+    for gpus in range(fewest, most + 1):
+        step = here.step(replace(job, gpus=gpus))
+        if step is not None:
+            seconds = work * step.seconds / reference * job.gpus / gpus
+            shortest, least = min(shortest, seconds), min(least, seconds * gpus)
+    return shortest, least
 
 
 def _reference(job: Job, truth: Truth, means: DurationMeans, there: BestPlacement, best_here: Step,

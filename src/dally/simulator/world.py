@@ -14,51 +14,22 @@ from dally.core.job import Job, Truth
 from dally.core.journal import Rejected
 from dally.core.placement import Placement
 from dally.network.model import NetworkModel, Step
-from dally.simulator.costs import PreemptionCost
+from dally.simulator.costs import MigrationCost, PreemptionCost
 from dally.simulator.faults import Faults
+from dally.simulator.running import RunningJob, overlap, uses
+from dally.simulator.slices import SharingRules, Slices
 
 _STUCK = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
 
 # what the world keeps in its heap besides arrivals
-_FINISH, _YIELD, _LEASE, _CANCEL, _DOWN, _UP, _CRASH, _TIMER = range(8)
+_FINISH, _YIELD, _LEASE, _CANCEL, _DOWN, _UP, _CRASH, _TIMER, _SWITCH = range(9)
 _ORDER = {_FINISH: ev.ORDER[ev.Finished], _CANCEL: ev.ORDER[ev.Cancelled], _YIELD: ev.ORDER[ev.Yielded],
           _CRASH: ev.ORDER[ev.Interrupted], _DOWN: ev.ORDER[ev.MachineDown], _UP: ev.ORDER[ev.MachineUp],
-          _LEASE: ev.ORDER[ev.LeaseEnded], _TIMER: ev.ORDER[ev.TimerDue]}  # fmt: skip
+          _LEASE: ev.ORDER[ev.LeaseEnded], _SWITCH: ev.ORDER[ev.LeaseEnded],
+          _TIMER: ev.ORDER[ev.TimerDue]}  # fmt: skip
 
-
-class _Run:
-    """A job as the world knows it, from its first start to its end."""
-
-    __slots__ = ("attempt", "crash_at", "done", "epoch", "job", "lease_end", "placement", "progress_from", "retries",
-                 "saved", "since", "speed", "step", "truth", "work", "yields_at")  # fmt: skip
-
-    def __init__(self, job: Job, truth: Truth, work: float) -> None:
-        self.job, self.truth, self.work = job, truth, work
-        self.done = 0.0  # work done, booked up to `since`
-        self.saved = 0.0  # work that a fault cannot take away
-        self.since = self.progress_from = 0.0
-        self.speed = 0.0
-        self.step = 0.0
-        self.placement: Placement | None = None
-        self.lease_end: float | None = None
-        self.crash_at: float | None = None
-        self.yields_at: float | None = None  # while it saves its checkpoint
-        self.epoch = 0  # raised whenever what is in the heap about it stops being true
-        self.attempt = 0  # failures of its own that lie behind it
-        self.retries = 0
-
-    def book(self, now: float, checkpoint_interval: float) -> None:
-        """Work done since the last booking, and how much of it the latest periodic checkpoint holds."""
-        start = max(self.since, self.progress_from)
-        if now > start:
-            if checkpoint_interval == 0:
-                self.saved = self.done + self.speed * (now - start)
-            else:
-                past = (now - self.progress_from) % checkpoint_interval  # seconds since the latest checkpoint
-                if now - past > start:
-                    self.saved = self.done + self.speed * (now - past - start)
-            self.done += self.speed * (now - start)
-        self.since = now
+_STOPS = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
+_BEGINS = frozenset((pl.Start, pl.Migrate, pl.Resize))
 
 
 class SimulatedWorld:
@@ -66,16 +37,18 @@ class SimulatedWorld:
 
     def __init__(self, jobs: Sequence[Job], truths: Sequence[Truth], work: Mapping[str, float],
                  reference: Mapping[str, float], network: NetworkModel, cost: PreemptionCost,
-                 faults: Faults) -> None:  # fmt: skip
+                 faults: Faults, sharing: SharingRules | None = None) -> None:  # fmt: skip
         self.network, self.cost, self.faults = network, cost, faults
+        self.sharing = sharing or SharingRules()
         self.lost_work_gpu_seconds = 0.0  # GPU time of work that faults threw away
         self.now = 0.0
         self._jobs, self._truths, self._work, self._reference = jobs, truths, work, reference
         self._arrivals = 0  # how many have arrived
         self._unended = len(jobs)
-        self._runs: dict[str, _Run] = {}
-        self._running: dict[str, _Run] = {}
+        self._runs: dict[str, RunningJob] = {}
+        self._running: dict[str, RunningJob] = {}
         self._queued: dict[str, tuple[Job, Truth]] = {}  # arrived and never started
+        self._slices: Slices | None = None  # from the first share on
         self._left: list[str] = []  # jobs that left their links in this instant
         self._vacating: list[tuple[float, Placement]] = []
         self._heap: list[tuple[float, int, int, int, object, int]] = []
@@ -130,17 +103,20 @@ class SimulatedWorld:
             elif kind == _YIELD:
                 self._yield(what, epoch, target)  # type: ignore[arg-type]
             elif kind == _LEASE:
-                if isinstance(what, _Run) and what.epoch == epoch:
+                if isinstance(what, RunningJob) and what.epoch == epoch:
                     target.append(ev.LeaseEnded(what.job.id))
             elif kind == _CANCEL:
                 self._cancel(what, target)  # type: ignore[arg-type]
             elif kind == _CRASH:
                 self._crash(now, what, epoch, target)  # type: ignore[arg-type]
+            elif kind == _SWITCH:
+                assert self._slices is not None
+                self._slices.turn_over(now, what, epoch)  # type: ignore[arg-type]
             elif kind == _DOWN:
                 self._machine_down(now, what, target)  # type: ignore[arg-type]
             else:
                 self._machine_up(now, what, target)  # type: ignore[arg-type]
-        if self._left:
+        if self._left or (self._slices is not None and self._slices.changed):
             events += self._new_speeds(now, self._left, [], {})
             self._left = []
         jobs, index = self._jobs, self._arrivals
@@ -158,7 +134,7 @@ class SimulatedWorld:
         return not self._running and self._arrivals == len(self._jobs) and all(
             isinstance(event, ev.TimerDue) for event in events)  # fmt: skip
 
-    def _finish(self, now: float, run: _Run, epoch: int, events: list[ev.Event]) -> None:
+    def _finish(self, now: float, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
         if run.epoch != epoch:
             return
         self._leave(now, run)
@@ -171,7 +147,7 @@ class SimulatedWorld:
         del self._runs[run.job.id]
         events.append(ev.Finished(run.job.id))
 
-    def _yield(self, run: _Run, epoch: int, events: list[ev.Event]) -> None:
+    def _yield(self, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
         if run.epoch == epoch:
             run.yields_at = None
             run.saved = run.done
@@ -183,7 +159,7 @@ class SimulatedWorld:
             self._unended -= 1
             events.append(ev.Cancelled(job_id))
 
-    def _crash(self, now: float, run: _Run, epoch: int, events: list[ev.Event]) -> None:
+    def _crash(self, now: float, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
         if run.epoch != epoch:
             return
         run.retries += 1
@@ -196,17 +172,15 @@ class SimulatedWorld:
             self._lose_unsaved(now, run, "it crashed; it is retried", events)
 
     def _machine_down(self, now: float, machine: int, events: list[ev.Event]) -> None:
-        for run in [r for r in self._running.values() if _uses(r.placement, machine)]:
+        for run in [r for r in self._running.values() if uses(r.placement, machine)]:
             self._lose_unsaved(now, run, f"machine {machine} went down", events)
         for run in self._runs.values():
-            if run.yields_at is not None and _uses(run.placement, machine):
+            if run.yields_at is not None and uses(run.placement, machine):
                 # its checkpoint is not whole: it falls back to the periodic one before, and vacates at once
                 run.yields_at = None
                 run.epoch += 1
                 self._vacating = [(t, p) for t, p in self._vacating if p is not run.placement]
-                lost = run.done - run.saved
-                self.lost_work_gpu_seconds += self._reference_seconds(run, lost) * run.job.gpus
-                run.done = run.saved
+                self.lost_work_gpu_seconds += run.lose_unsaved()
                 events.append(ev.Interrupted(run.job.id, run.done, f"machine {machine} went down"))
         events.append(ev.MachineDown(machine))
         up = self.faults.repaired(machine, now)
@@ -219,21 +193,19 @@ class SimulatedWorld:
         if down is not None:
             self._push(down, _DOWN, machine)
 
-    def _lose_unsaved(self, now: float, run: _Run, cause: str, events: list[ev.Event]) -> None:
+    def _lose_unsaved(self, now: float, run: RunningJob, cause: str, events: list[ev.Event]) -> None:
         """A fault takes a running job's GPUs and the work since its last periodic checkpoint."""
         self._leave(now, run)
-        self.lost_work_gpu_seconds += self._reference_seconds(run, run.done - run.saved) * run.job.gpus
-        run.done = run.saved
+        self.lost_work_gpu_seconds += run.lose_unsaved()
         events.append(ev.Interrupted(run.job.id, run.done, cause))
 
-    def _reference_seconds(self, run: _Run, work: float) -> float:
-        return work / run.speed if run.speed > 0 else 0.0
-
-    def _leave(self, now: float, run: _Run) -> None:
+    def _leave(self, now: float, run: RunningJob) -> None:
         run.book(now, self.faults.checkpoint_interval)
         run.epoch += 1
         del self._running[run.job.id]
         self._left.append(run.job.id)
+        if self._slices is not None:
+            self._slices.leave(run.job.id)
 
     # --- what is decided ----------------------------------------------------------------------------------
 
@@ -243,30 +215,34 @@ class SimulatedWorld:
         delays: dict[str, float] = {}
         consequences: list[ev.Event] = []
         for action in actions:
-            if isinstance(action, (pl.Preempt, pl.Migrate)):
-                self._stop(now, action, left, consequences)
+            if type(action) in _STOPS:
+                self._stop(now, action, left, consequences)  # type: ignore[arg-type]
         for action in actions:
-            if isinstance(action, (pl.Start, pl.Migrate)):
-                delays[action.job] = self._begin(now, action, entered)
+            if type(action) in _BEGINS:
+                delays[action.job] = self._begin(now, action, entered)  # type: ignore[arg-type, union-attr]
             elif isinstance(action, pl.Extend):
                 self._lease(now, self._running[action.job], now + action.lease)
             elif isinstance(action, pl.WakeAt):
                 self._push(max(now, action.time), _TIMER, None)
+            elif isinstance(action, pl.Reshare):
+                self._sliced().reshare(action.job, action.share)
             elif isinstance(action, Rejected):
                 self._unended -= 1
                 self._queued.pop(action.job, None)
-        if left or entered:
+        if left or entered or (self._slices is not None and self._slices.changed):
             consequences += self._new_speeds(now, left, entered, delays)
         return consequences
 
-    def _stop(self, now: float, action: pl.Preempt | pl.Migrate, left: list[str],
+    def _stop(self, now: float, action: pl.Preempt | pl.Migrate | pl.Resize, left: list[str],
               consequences: list[ev.Event]) -> None:  # fmt: skip
         run = self._running.pop(action.job)
         run.book(now, self.faults.checkpoint_interval)
         run.epoch += 1
         left.append(action.job)
+        if self._slices is not None:
+            self._slices.leave(action.job)
         save = self.cost.save(run.job)
-        if save == 0 or isinstance(action, pl.Migrate):
+        if save == 0 or not isinstance(action, pl.Preempt):
             run.saved = run.done
         assert run.placement is not None
         if save > 0:
@@ -279,7 +255,8 @@ class SimulatedWorld:
             else:
                 consequences.append(ev.Yielded(action.job))
 
-    def _begin(self, now: float, action: pl.Start | pl.Migrate, entered: list[tuple[Job, Placement]]) -> float:
+    def _begin(self, now: float, action: pl.Start | pl.Migrate | pl.Resize,
+               entered: list[tuple[Job, Placement]]) -> float:  # fmt: skip
         """Put a job on its GPUs; returns the seconds until it makes progress."""
         run = self._runs.get(action.job)
         delay = 0.0
@@ -287,55 +264,88 @@ class SimulatedWorld:
             run = self._runs[action.job] = self._first_run(action.job)
         else:
             delay = self.cost.restore(run.job)
+        share = None if isinstance(action, pl.Resize) else action.share
+        first = True
+        if share is not None or self._slices is not None:
+            first = self._sliced().enter(action.job, action.placement, share)
         handover = 0.0
-        for until, placement in self._vacating:
-            if until > now and _overlap(placement, action.placement):
+        for until, placement in self._vacating if first else ():
+            if until > now and overlap(placement, action.placement):
                 handover = max(handover, until - now)
-        if isinstance(action, pl.Migrate):
-            handover = max(handover, self.cost.save(run.job))
+        if not isinstance(action, pl.Start):
+            assert run.placement is not None
+            if isinstance(self.cost, MigrationCost):
+                gpus = max(run.placement.gpus, action.placement.gpus)
+                delay = max(0.0, self.cost.migrate(run.job, gpus) - handover)
+            else:
+                handover = max(handover, self.cost.save(run.job))
         run.placement = action.placement
-        run.since, run.progress_from = now, now + handover + delay
-        run.speed = 0.0
+        run.size = action.placement.gpus / run.job.gpus
+        run.since, run.progress_from, run.paused_until = now, now + handover + delay, now
+        run.speed = run.going = 0.0
         run.epoch += 1
         run.lease_end = None if action.lease is None else now + action.lease
         self._running[action.job] = run
         entered.append((run.job, action.placement))
         return handover + delay
 
-    def _first_run(self, job_id: str) -> _Run:
+    def _sliced(self) -> Slices:
+        """Groups are kept from the first share on: a world in which nobody shares pays nothing for them."""
+        if self._slices is None:
+            self._slices = Slices(self.sharing, self.network, self._running)
+        return self._slices
+
+    def _first_run(self, job_id: str) -> RunningJob:
         job, truth = self._queued.pop(job_id)
-        return _Run(job, truth, self._work[job_id])
+        return RunningJob(job, truth, self._work[job_id])
 
     def _new_speeds(self, now: float, left: list[str], entered: list[tuple[Job, Placement]],
                     delays: Mapping[str, float]) -> list[ev.Event]:  # fmt: skip
-        """The links changed: new speeds for those who entered and for every neighbour they touch."""
+        """The links or the turns changed: new speeds for those who entered and for everybody they touch."""
+        slices = self._slices
+        if slices is not None:
+            left, entered = slices.on_the_links(now, left, entered)
+        moved = self.network.moved(left, entered, now) if left or entered else {}
+        quiet: set[str] = set()
+        if slices is not None:
+            moved, quiet = slices.steps(now, moved)
         measured: list[ev.Event] = []
-        for job_id, step in self.network.moved(left, entered, now).items():
+        for job_id, step in moved.items():
             run = self._running[job_id]
             run.book(now, self.faults.checkpoint_interval)
             if job_id in delays:
                 crash = self.faults.crash_after(job_id, run.retries, run.progress_from)
                 run.crash_at = None if crash is None else run.progress_from + crash
             self._set_speed(now, run, step)
-            measured.append(ev.Measured(job_id, run.speed, step.seconds, step.exposed_share,
-                                        delays.get(job_id, 0.0), step.neighbours))  # fmt: skip
+            if job_id not in quiet:
+                measured.append(ev.Measured(job_id, run.speed, run.step, step.exposed_share,
+                                            delays.get(job_id, 0.0), step.neighbours))  # fmt: skip
+        if slices is not None:
+            for end, wheel in slices.ends_of_turns():
+                self._push(max(now, end), _SWITCH, wheel, wheel.epoch)
         return measured
 
-    def _set_speed(self, now: float, run: _Run, step: Step) -> None:
+    def _set_speed(self, now: float, run: RunningJob, step: Step) -> None:
         """Finish time, lease boundary and possible crash at the new speed; what was in the heap is void."""
-        run.speed = self._reference[run.job.id] / step.seconds
-        run.step = step.seconds
+        run.network_step, run.step = step, step.seconds
+        run.speed = run.going = run.pace = self._reference[run.job.id] / step.seconds * run.size
+        if self._slices is not None:
+            fraction, slowdown = self._slices.scale(run)
+            run.step *= slowdown
+            run.pace /= slowdown
+            run.speed = run.going = run.pace * fraction
+            if self.sharing.quanta:
+                run.going = run.pace if self._slices.is_served(run.job.id) else 0.0
         run.epoch += 1
-        attempts = run.truth.failures
-        target = run.work * attempts[run.attempt] if run.attempt < len(attempts) else run.work
-        begin = max(now, run.progress_from)
-        self._push(begin + max(0.0, target - run.done) / run.speed, _FINISH, run, run.epoch)
+        if run.going > 0:
+            begin = max(now, run.progress_from, run.paused_until)
+            self._push(begin + max(0.0, run.target - run.done) / run.going, _FINISH, run, run.epoch)
         if run.lease_end is not None:
             self._lease(now, run, run.lease_end)
         if run.crash_at is not None:
             self._push(max(now, run.crash_at), _CRASH, run, run.epoch)
 
-    def _lease(self, now: float, run: _Run, lease_end: float) -> None:
+    def _lease(self, now: float, run: RunningJob, lease_end: float) -> None:
         """The lease ends at the first step boundary at or after its time."""
         run.lease_end = lease_end
         boundary = max(run.progress_from, lease_end)
@@ -349,11 +359,3 @@ class SimulatedWorld:
         self._seq += 1
         heapq.heappush(self._heap, (time, _ORDER[kind], self._seq, kind, what, epoch))
 
-
-def _uses(placement: Placement | None, machine: int) -> bool:
-    return placement is not None and any(m == machine for m, _ in placement.slices)
-
-
-def _overlap(a: Placement, b: Placement) -> bool:
-    held = dict(a.slices)
-    return any(held.get(machine, 0) & mask for machine, mask in b.slices)

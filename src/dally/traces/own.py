@@ -25,13 +25,13 @@ VERSION = 1
 MARK = "# dally-trace"
 METADATA_KEY = "dally-trace"
 JOB_COLUMNS = ("id", "submit_time", "gpus", "gpu_type", "model", "user", "tenant", "priority", "declared_duration",
-               "declared_steps", "deadline", "gpu_fraction")  # fmt: skip
+               "declared_steps", "deadline", "gpu_fraction", "min_gpus", "max_gpus")  # fmt: skip
 TRUTH_COLUMNS = ("duration", "steps", "ending", "cancel_at", "failures", "ran_on", "means")
 COLUMNS = JOB_COLUMNS + TRUTH_COLUMNS
 _TEXT = frozenset({"id", "gpu_type", "model", "user", "tenant"})
-_WHOLE = frozenset({"gpus", "priority"})
+_WHOLE = frozenset({"gpus", "priority", "min_gpus", "max_gpus"})
 _NEEDED = ("id", "submit_time", "gpus")
-_CHECKED = tuple(COLUMNS.index(name) for name in ("gpus", "gpu_fraction", "duration", "steps"))
+_CHECKED = tuple(COLUMNS.index(name) for name in ("gpus", "gpu_fraction", "duration", "steps", "min_gpus", "max_gpus"))
 _NOT_NEGATIVE = tuple(
     COLUMNS.index(name) for name in ("duration", "steps", "declared_duration", "declared_steps")
 )
@@ -232,7 +232,7 @@ def _value(name: str, field: str) -> Any:
 
 def _contradictions(values: list[Any], seen: set[str]) -> Iterator[str]:
     """What no single field shows."""
-    gpus, fraction, duration, steps = (values[at] for at in _CHECKED)
+    gpus, fraction, duration, steps, fewest, most = (values[at] for at in _CHECKED)
     if values[0] in seen:
         yield "id: used before"
     if gpus < 1:
@@ -241,6 +241,10 @@ def _contradictions(values: list[Any], seen: set[str]) -> Iterator[str]:
         yield "gpu_fraction: lies above 0 and up to 1"
     elif fraction < 1 and gpus != 1:
         yield "gpu_fraction: only a job of one GPU can ask for a share"
+    if fewest is not None and not 1 <= fewest <= gpus:
+        yield f"min_gpus: lies between 1 and gpus, {gpus}"
+    if most is not None and most < gpus:
+        yield f"max_gpus: is not below gpus, {gpus}"
     if duration is None and steps is None:
         yield "duration: neither duration nor steps is given"
     for at in _NOT_NEGATIVE:
@@ -312,6 +316,9 @@ def parse_parquet(source: Source) -> tuple[Trace, list[Problem]]:
         frame = pl.read_parquet(io.BytesIO(source.data))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(f"{source.shown} is a damaged Parquet file: {str(error).splitlines()[0]}") from None
+    for name in ("min_gpus", "max_gpus"):  # files written before jobs could be elastic do not have them
+        if name not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias(name))
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise UserError(f"{source.shown} lacks the columns {', '.join(missing)}")

@@ -66,6 +66,16 @@ const Gantt = (() => {
           item.append(box, `gang within one ${name}`);
           list.appendChild(item);
         });
+        const bars = data.mode === "heat" ? data.runs[state.run].detail.bars : data.runs[state.run].bars;
+        const shared = [["turns", "sliced", "in turns"], ["packed", "packed", "packed: at once"]];
+        for (const [field, style, text] of shared) {
+          if (!bars[field] || !bars[field].some((n) => n > 1)) continue;
+          const item = document.createElement("li"), box = document.createElement("i");
+          box.style.background = style === "sliced" ? `linear-gradient(${colourOfLevel(0)} 42%, transparent 42% 58%, ${colourOfLevel(0)} 58%)` : colourOfLevel(0);
+          if (style === "packed") { box.style.opacity = "0.6"; box.style.outline = "1px solid currentColor"; }
+          item.append(box, text);
+          list.appendChild(item);
+        }
         legend.appendChild(list);
       } else {
         const ramp = document.createElement("span");
@@ -91,6 +101,18 @@ const Gantt = (() => {
       return images.get(index);
     }
 
+    // Where a bar lies among the GPUs of its row: [first, height], in GPUs. Turns are stacked, packed jobs overlap.
+    function place(bars, i) {
+      let first = bars.first[i], height = bars.count[i];
+      if (bars.turns && bars.turns[i] > 1) { height /= bars.turns[i]; first += bars.turn[i] * height; }
+      if (bars.packed && bars.packed[i] > 1) {
+        const inset = (0.4 * height) / bars.packed[i];
+        first += bars.place[i] * inset;
+        height -= (bars.packed[i] - 1) * inset;
+      }
+      return [first, height];
+    }
+
     let layout = null;
     function draw(paper) {
       const run = data.runs[state.run];
@@ -101,7 +123,9 @@ const Gantt = (() => {
       const style = getComputedStyle(node);
       const ink = style.getPropertyValue("--ink"), soft = style.getPropertyValue("--soft"), rule = style.getPropertyValue("--rule");
       const grouped = rows.groups.some((g) => g !== "");
-      const rowHeight = Math.max(2, Math.min(state.detail ? 22 : 16, Math.floor((state.detail ? 620 : 460) / count)));
+      const detailed = data.mode === "heat" ? run.detail?.bars : run.bars;
+      const thick = detailed?.turns ? Math.max(22, 12 * Math.max(...rows.gpus)) : 22; // thin bars need room to be told apart
+      const rowHeight = Math.max(2, Math.min(state.detail ? Math.min(thick, 96) : 16, Math.floor((state.detail ? 620 : 460) / count)));
       const gaps = grouped ? rows.groups.filter((g, i) => i && g !== rows.groups[i - 1]).length : 0;
       const gap = Math.min(6, 160 / (gaps || 1));
       const left = narrow ? 58 : grouped ? 118 : 76, top = 8, bottom = 26;
@@ -155,7 +179,12 @@ const Gantt = (() => {
           const row = bars.row[i], lane = (rowHeight - 1) / rows.gpus[row];
           const x0 = x(bars.start[i]), x1 = x(bars.end[i]);
           context.fillStyle = colourOfLevel(bars.level[i]);
-          context.fillRect(x0, tops[row] + 0.5 + bars.first[i] * lane, Math.max(x1 - x0 - (x1 - x0 > 3 ? 0.8 : 0), 0.6), Math.max(bars.count[i] * lane - (lane * bars.count[i] > 3 ? 0.5 : 0), 0.6));
+          const [first, height] = place(bars, i), packed = bars.packed && bars.packed[i] > 1;
+          const box = [x0, tops[row] + 0.5 + first * lane, Math.max(x1 - x0 - (x1 - x0 > 3 ? 0.8 : 0), 0.6), Math.max(height * lane - (lane * height > 3 ? 0.5 : 0), 0.6)];
+          if (packed) context.globalAlpha = 0.6;
+          context.fillRect(...box);
+          context.globalAlpha = 1;
+          if (packed && box[2] > 3 && box[3] > 3) { context.strokeStyle = ink; context.lineWidth = 0.6; context.strokeRect(box[0] + 0.3, box[1] + 0.3, box[2] - 0.6, box[3] - 0.6); }
         }
       } else {
         const { off } = heatImage(state.run);
@@ -199,12 +228,17 @@ const Gantt = (() => {
         return Charts.showTip(e.clientX, e.clientY, rowName(row), [[null, "time", F.time(t)], [null, "busy GPUs", `${(share * gpus).toFixed(1)} of ${gpus}`]]);
       }
       const bars = data.mode === "heat" ? run.detail.bars : run.bars;
-      const lane = Math.floor(((py - layout.tops[row]) / layout.rowHeight) * layout.rows.gpus[row]);
+      const lane = ((py - layout.tops[row]) / layout.rowHeight) * layout.rows.gpus[row];
       for (let i = 0; i < bars.row.length; i++) {
-        if (bars.row[i] === row && bars.start[i] <= t && bars.end[i] >= t && lane >= bars.first[i] && lane < bars.first[i] + bars.count[i]) {
+        if (bars.row[i] !== row || bars.start[i] > t || bars.end[i] < t) continue;
+        const [first, height] = place(bars, i);
+        if (lane >= first && lane < first + height) {
           const [id, gpus] = bars.jobs[bars.job[i]];
+          const shared = [];
+          if (bars.turns && bars.turns[i] > 1) shared.push([null, "takes turns", `${bars.turn[i] + 1} of ${bars.turns[i]}`]);
+          if (bars.packed && bars.packed[i] > 1) shared.push([null, "packed with", `${bars.packed[i] - 1} more`]);
           return Charts.showTip(e.clientX, e.clientY, `job ${id}`, [[null, "GPUs", String(gpus)], [null, "here", `${bars.count[i]} on ${rowName(row)}`],
-            [null, "from", F.time(bars.start[i])], [null, "for", F.time(bars.end[i] - bars.start[i])], [null, "placed within one", data.levels[bars.level[i]]]]);
+            [null, "from", F.time(bars.start[i])], [null, "for", F.time(bars.end[i] - bars.start[i])], [null, "placed within one", data.levels[bars.level[i]]], ...shared]);
         }
       }
       return Charts.showTip(e.clientX, e.clientY, rowName(row), [[null, "at " + F.time(t), "idle"]]);

@@ -1,4 +1,4 @@
-"""`dally reproduce`: published comparisons run again, the published figure beside the measured one."""
+"""`dally reproduce dally`."""
 
 from __future__ import annotations
 
@@ -8,79 +8,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from dally.cli.reproduce.folder import make_folder
 from dally.core.errors import UserError
 
 if TYPE_CHECKING:
     from dally.report.reproduced import Cell
-    from dally.simulator.experiment import Experiment
     from dally.simulator.reproduce.dally import Contender, Setting
     from dally.simulator.reproduce.dally_network import PaperExperiment
-    from dally.simulator.run import Run
 
 T = TypeVar("T")
 
 
-@click.group()
-def command() -> None:
-    """Run a paper's comparison again and print its figures beside ours.
-
-    \b
-    dally reproduce tiresias --quick
-    dally reproduce dally --out out
-    """
-
-
-@command.command()
-@click.option("--quick", is_flag=True, help="One draw, one load, 400 GPUs instead of 2,000: seconds, not minutes.")
-@click.option("--draws", type=click.IntRange(min=1), help="Workloads drawn per cluster and load; default: 3.")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the first draw.")
-@click.option("--load", "loads", type=click.FloatRange(min=0, min_open=True), multiple=True,
-              help="Work asked for over what the cluster can do while jobs come; default: 1 and 2; 2 and 3 on 2,000.")
-@click.option("--workers", type=click.IntRange(min=1), help="Policies to run at a time; default: one per core.")
-@click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False), help="Folder for a report per cluster.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
-def tiresias(quick: bool, draws: int | None, seed: int, loads: tuple[float, ...], workers: int | None,
-             out: Path | None, quiet: bool) -> None:  # fmt: skip
-    """Tiresias (NSDI'19): FIFO, SRTF, Tiresias-L and Tiresias-G on 60 and on 2,000 GPUs.
-
-    \b
-    dally reproduce tiresias --quick
-    dally reproduce tiresias --draws 5 --load 2.5 --out out
-    """
-    from dally.cli.printing import print_notes, print_table
-    from dally.cli.progress import Progress
-    from dally.simulator.reproduce import tiresias as paper
-
-    _make(out)
-    count = draws or (1 if quick else 3)
-    for setting in (paper.TESTBED, paper.QUICK) if quick else paper.SETTINGS:
-        rows: list[list[str]] = []
-        for load in loads or ((setting.loads[-1],) if quick else setting.loads):
-            gains: list[list[paper.Gain]] = [[] for _ in setting.published]
-            for draw in range(seed, seed + count):
-                with Progress(quiet) as progress:
-                    experiment, runs = paper.compare(setting, draw, load, workers=workers, report=progress)
-                _check(runs, len(paper.POLICIES))
-                by_name = dict(zip(paper.POLICIES, runs, strict=True))
-                for said, found in zip(setting.published, gains, strict=True):
-                    found.append(paper.gain(by_name[said.policy], by_name[said.against]))
-            if out is not None:  # of the highest load's last draw in the end
-                title = f"Tiresias' comparison again: {setting.title}, load {load:g}"
-                _write_report(title, experiment, runs, out / f"{setting.name}.html", paper.DIFFERENCES)
-            for said, found in zip(setting.published, gains, strict=True):
-                rows.append([paper.TITLES[said.policy], paper.TITLES[said.against], f"{load:g}", said.text,
-                             paper.spread([each.average for each in found]),
-                             paper.spread([each.median for each in found]),
-                             paper.spread([each.p95 for each in found])])  # fmt: skip
-        title = f"{setting.title}; {setting.jobs:,} jobs, {count} draw{'s' if count > 1 else ''}"
-        print_table(["", "against", "load", "published, average JCT", "average JCT", "median", "p95"], rows, title)
-    if not quiet:
-        print_notes(paper.DIFFERENCES)
-        if out is not None:
-            click.echo(f"reports: {', '.join(str(out / f'{s.name}.html') for s in paper.SETTINGS)}")
-
-
-@command.command()
+@click.command()
 @click.option("--trace", "-t", "traces", multiple=True, metavar="FILE",
               help="The authors' job list, or another trace; twice for batch and week. Default: jobs are drawn.")
 @click.option("--layers", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
@@ -135,7 +74,7 @@ def dally(traces: tuple[str, ...], layers: Path | None, workloads: str | None, c
     loads = paper.read(traces, jobs) if traces else paper.drawn(kinds, jobs)
     settings = [paper.Setting(load, shape, fabric, network, layers)
                 for load in loads for shape in shapes for fabric in chosen_fabrics]  # fmt: skip
-    _make(out)
+    make_folder(out)
     made = [paper.experiment(setting, seed) for setting in settings]  # what is wrong is said before anything runs
     cells: list[Cell] = []
     notes = list(dict.fromkeys([*paper.DIFFERENCES, *(note for each in made for note in notes_of(each))]))
@@ -212,25 +151,3 @@ def _write_overview(cells: Sequence[Cell], said: Sequence[str], notes: Sequence[
     write_overview(cells, said, notes, out / "index.html")
     figures = {"findings": list(said), "cells": [cell.as_dict() for cell in cells]}
     (out / "results.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-
-
-def _make(out: Path | None) -> None:
-    if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out {out}: the folder cannot be made: {error.strerror}") from error
-
-
-def _check(runs: list[Run], wanted: int) -> None:
-    if len(runs) < wanted or not all(run.complete for run in runs):
-        raise UserError("interrupted before every policy had run")
-
-
-def _write_report(title: str, experiment: Experiment, runs: list[Run], path: Path, notes: Sequence[str]) -> None:
-    from dally.report.html import ReportRun, write_report
-    from dally.report.metrics import summarise
-
-    topology = experiment.topology
-    parts = [ReportRun(run.policy, summarise(run, topology), run.ledger, topology) for run in runs]
-    write_report(parts, path, title=title, baseline=parts[0].name, notes=notes)

@@ -1,0 +1,24 @@
+"""`dally reproduce`: published comparisons run again, the published figure beside the measured one."""
+
+from __future__ import annotations
+
+import click
+
+from dally.cli.reproduce.dally import dally
+from dally.cli.reproduce.gandiva import gandiva
+from dally.cli.reproduce.tiresias import tiresias
+
+
+@click.group()
+def command() -> None:
+    """Run a paper's comparison again and print its figures beside ours.
+
+    \b
+    dally reproduce tiresias --quick
+    dally reproduce dally --out out
+    dally reproduce gandiva --draws 1
+    """
+
+
+for paper in (dally, gandiva, tiresias):
+    command.add_command(paper)

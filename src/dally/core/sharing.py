@@ -1,0 +1,202 @@
+"""Shared GPUs: which jobs hold the very same GPUs, who runs when, and how packed jobs get along.
+
+All jobs that hold an identical placement form a *group*. A group is a list of *turns* served in weighted round
+robin: a turn of weight w runs w quanta in every round. A turn holds one job, or several *packed* jobs that run at
+once. Groups never overlap: a GPU belongs to one group, which is taken from the free GPUs once and given back when
+its last job leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from dally.core.job import Job
+from dally.core.placement import Placement
+
+QUANTUM = 60.0  # seconds; Gandiva, OSDI'18 §3.1: about a minute, some hundred mini-batches
+
+
+class Share(NamedTuple):
+    """How a job wants to hold GPUs that others may hold too.
+
+    `beside` names a job of the same GPUs in whose turn it is packed; None: a turn of its own.
+    """
+
+    weight: float = 1.0
+    beside: str | None = None
+    quantum: float = QUANTUM
+
+
+ALONE = Share()
+
+
+class Interference(Protocol):
+    """What packed jobs do to each other. The scheduler asks `fits` alone; `slowdown` is the world's knowledge."""
+
+    def slowdown(self, job: Job, others: Sequence[Job], gpu_type: str) -> float:
+        """How many times longer a step of `job` takes while the others run on the same GPUs; at least 1."""
+        ...
+
+    def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
+        """None where the memory of a GPU holds all these jobs at once, else a sentence that says why not."""
+        ...
+
+
+class NoInterference:
+    """Packed jobs do not feel each other and memory is never short: where nothing is known of jobs."""
+
+    def slowdown(self, job: Job, others: Sequence[Job], gpu_type: str) -> float:
+        return 1.0
+
+    def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
+        return None
+
+
+class Group:
+    """The jobs of one set of GPUs, as turns in order of service. Changed by `Groups` alone."""
+
+    __slots__ = ("_shares", "placement", "turns")
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self.turns: list[list[str]] = []  # job ids; several in one turn are packed
+        self._shares: dict[str, Share] = {}
+
+    @property
+    def members(self) -> Iterable[str]:
+        """Everybody on these GPUs, in order of arrival on them."""
+        return self._shares.keys()
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._shares
+
+    @property
+    def quantum(self) -> float:
+        """The shortest quantum any member asks for: who wants to react quickly is not held up by the others."""
+        return min(share.quantum for share in self._shares.values())
+
+    @property
+    def sliced(self) -> bool:
+        """Whether its jobs take turns at all."""
+        return len(self.turns) > 1
+
+    def share(self, job_id: str) -> Share:
+        """As last asked for; whom a job was packed beside may have left since, `turn` says who is there."""
+        return self._shares[job_id]
+
+    def turn(self, job_id: str) -> list[str]:
+        """The job and those packed with it."""
+        return next(turn for turn in self.turns if job_id in turn)
+
+    def others(self, job_id: str) -> list[str]:
+        """Those that run at the same time as the job: the rest of its turn."""
+        if len(self._shares) == 1:
+            return []
+        return [other for other in self.turn(job_id) if other != job_id]
+
+    def weight(self, turn: Sequence[str]) -> float:
+        """Of a turn: the largest of its members. Who is packed beside somebody takes nothing from him, and a pair
+        is not served twice as much as a job alone."""
+        return max(self._shares[job].weight for job in turn)
+
+    def fraction(self, job_id: str) -> float:
+        """Part of the time in which the job's turn is served; what switching costs is not in it."""
+        if len(self.turns) == 1:
+            return 1.0
+        return self.weight(self.turn(job_id)) / sum(self.weight(turn) for turn in self.turns)
+
+    def _add(self, job_id: str, share: Share) -> None:
+        if share.beside is None:
+            self.turns.append([job_id])
+        else:
+            self.turn(share.beside).append(job_id)
+        self._shares[job_id] = share
+
+    def _remove(self, job_id: str) -> None:
+        turn = self.turn(job_id)
+        turn.remove(job_id)
+        if not turn:
+            self.turns.remove(turn)
+        del self._shares[job_id]
+
+    def _change(self, job_id: str, share: Share) -> None:
+        turn = self.turn(job_id)
+        if (len(turn) == 1) if share.beside is None else (share.beside in turn):
+            self._shares[job_id] = share  # it stays in its turn
+            return
+        turn.remove(job_id)
+        if share.beside is None:  # unpacked: right behind those it was packed with
+            self.turns.insert(self.turns.index(turn) + 1, [job_id])
+        else:
+            self.turn(share.beside).append(job_id)
+            if not turn:
+                self.turns.remove(turn)
+        self._shares[job_id] = share
+
+
+class Groups:
+    """All groups of a cluster, by GPUs, by job and by machine."""
+
+    __slots__ = ("_by_job", "_by_machine", "_by_placement")
+
+    def __init__(self) -> None:
+        self._by_placement: dict[Placement, Group] = {}
+        self._by_job: dict[str, Group] = {}
+        self._by_machine: dict[int, dict[Placement, Group]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_placement)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._by_placement.values())
+
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._by_job
+
+    def at(self, placement: Placement) -> Group | None:
+        """Who holds exactly these GPUs."""
+        return self._by_placement.get(placement)
+
+    def of(self, job_id: str) -> Group:
+        """The group a running job belongs to, be it alone."""
+        return self._by_job[job_id]
+
+    def on(self, machine: int) -> Iterable[Group]:
+        """Groups with a GPU on the machine, in order of their formation."""
+        return self._by_machine.get(machine, {}).values()
+
+    def residents(self, machine: int) -> list[str]:
+        """Jobs with a GPU on the machine."""
+        return [job for group in self.on(machine) for job in group.members]
+
+    def enter(self, job_id: str, placement: Placement, share: Share | None = None) -> bool:
+        """Put a job on these GPUs; True where nobody held them before."""
+        group = self._by_placement.get(placement)
+        new = group is None
+        if group is None:
+            group = self._by_placement[placement] = Group(placement)
+            for machine, _ in placement.slices:
+                self._by_machine.setdefault(machine, {})[placement] = group
+        group._add(job_id, share or ALONE)
+        self._by_job[job_id] = group
+        return new
+
+    def leave(self, job_id: str) -> Group:
+        """Take a job off its GPUs; the group that is returned may be empty now, and is then forgotten."""
+        group = self._by_job.pop(job_id)
+        group._remove(job_id)
+        if not group:
+            del self._by_placement[group.placement]
+            for machine, _ in group.placement.slices:
+                del self._by_machine[machine][group.placement]
+        return group
+
+    def reshare(self, job_id: str, share: Share) -> Group:
+        """Another weight or quantum, another turn, or a turn of its own."""
+        group = self._by_job[job_id]
+        group._change(job_id, share)
+        return group

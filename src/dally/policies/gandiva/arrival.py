@@ -1,0 +1,96 @@
+"""Where a job goes: Gandiva's rule in five steps (OSDI'18, section 4.2, reactive mode).
+
+1. the least loaded server for jobs of its size that has room;
+2. a server that is for no size yet;
+3. any free GPUs;
+4. over-subscribe a server for jobs of its size: take turns on GPUs that jobs of the same size hold;
+5. wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dally.core.active import ActiveJob
+from dally.core.free import FreeGpus, Pool, lowest_gpus
+from dally.core.placement import Placement
+from dally.core.plan import Demand
+from dally.core.ranking import Bucket
+from dally.policies.gandiva.draft import Draft
+from dally.policies.gandiva.elastic import Elastic
+from dally.policies.gandiva.servers import Servers
+from dally.policies.placing import place_best_fit, pools_for
+
+
+def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool = False) -> Placement | None:
+    """Steps 1 to 3. `near`: only on as few servers as the size needs."""
+    size = demand.gpus
+    level = free.topology.machine_level
+    pools = pools_for(free, demand)
+    for candidates in (servers.affine(size), servers.idle):
+        for pool in pools:
+            server = _emptiest(pool, level, size, candidates)
+            if server is not None:
+                return Placement(((server, lowest_gpus(free.masks[server], size)),), size)
+    for pool in pools:
+        found = place_best_fit(free, Demand(size, pool.gpu_type))  # step 3; large gangs: whole servers first
+        if found is not None and not (near and len(found.slices) > servers.fewest(pool.gpu_type, size)):
+            return found
+    return None
+
+
+def _emptiest(pool: Pool, level: int, size: int, candidates: int) -> int | None:
+    """The candidate with the most free GPUs, if they are enough."""
+    sets = pool.at_least[level] if level < len(pool.at_least) - 1 else None
+    if sets is None:  # the one server is the whole cluster
+        return 0 if candidates & 1 and pool.total >= size else None
+    if size >= len(sets) or not sets[size] & candidates:
+        return None
+    count = len(sets) - 1
+    while not sets[count] & candidates:
+        count -= 1
+    best = sets[count] & candidates
+    return (best & -best).bit_length() - 1
+
+
+def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | None:
+    """Step 4: the group with the fewest turns, if one more keeps the height within the limit."""
+    found: tuple[int, Placement] | None = None
+    for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.topology.gpu_types:
+        lowest = servers.lowest((gpu_type, demand.gpus))
+        if lowest is not None and lowest[0] < limit and (found is None or lowest[0] < found[0]):
+            found = lowest[0], lowest[1].placement
+    return None if found is None else found[1]
+
+
+def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
+    """Start waiting jobs in order of submission; who does not fit is passed by others (`limit` 1: no step 4)."""
+    waiting = draft.view.waiting
+    begun = Counter(job.demand for job in draft.started)
+    heads = {demand: begun[demand] for demand, bucket in waiting.buckets.items() if begun[demand] < len(bucket)}
+    while heads:
+        demand = min(heads, key=lambda d: waiting.buckets[d].key(heads[d], draft.now))
+        bucket = waiting.buckets[demand]
+        placement = place(draft, demand, elastic, limit)
+        if placement is None:
+            del heads[demand]  # jobs of one demand are alike: no other of them fits either
+            continue
+        draft.start(_head(bucket, heads), placement)
+        if heads[demand] == len(bucket):
+            del heads[demand]
+
+
+def place(draft: Draft, demand: Demand, elastic: Elastic | None, limit: int) -> Placement | None:
+    """The five steps for one job; GPUs lent to grown jobs come back before anybody takes turns."""
+    placement = on_free_gpus(draft.free, draft.servers, demand)
+    if placement is None and elastic is not None and elastic.reclaim(draft, demand):
+        placement = on_free_gpus(draft.free, draft.servers, demand)
+    if placement is None and limit > 1:
+        placement = on_shared_gpus(draft.servers, demand, limit)
+    return placement
+
+
+def _head(bucket: Bucket, heads: dict[Demand, int]) -> ActiveJob:
+    job = bucket.job(heads[bucket.demand])
+    heads[bucket.demand] += 1
+    return job

@@ -1,0 +1,200 @@
+"""Migration (OSDI'18, section 4.2): lower heights, bring gangs together, empty servers that are nearly empty.
+
+Nothing goes in circles. Heights are levelled only where they differ by two. A gang that ran no faster closer
+together is never moved for that again, nor are others of its model and size. A server is emptied into fuller ones.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+
+from dally.core.active import ActiveJob
+from dally.core.free import Pool, bits, lowest_gpus
+from dally.core.placement import Placement
+from dally.core.plan import Demand
+from dally.core.sharing import Group
+from dally.policies.gandiva.arrival import on_free_gpus
+from dally.policies.gandiva.draft import Draft
+from dally.policies.gandiva.introspection import Check, Introspection, Verdict
+from dally.policies.gandiva.packing import Packing
+from dally.policies.gandiva.servers import Class
+from dally.policies.placing import place_best_fit
+
+_MOVES = 4  # of one kind per event: bounds its cost, and a cluster does not move house at once
+
+
+class Migration:
+    """What may be moved where, and what moving has taught."""
+
+    def __init__(self, watch: Introspection, packing: Packing | None, gain: float, threshold: float) -> None:
+        self.watch, self.packing, self.gain, self.threshold = watch, packing, gain, threshold
+        self.apart: dict[str, None] = {}  # gangs on more servers than they need, or further apart; longest first
+        self.no_use: set[tuple[str, int]] = set()  # (model or job, size) that ran no faster closer together
+
+    # --- what is seen -------------------------------------------------------------------------------------
+
+    def settled(self, draft: Draft, job: ActiveJob, placement: Placement) -> None:
+        """A job got GPUs: note whether they are far apart."""
+        self.apart.pop(job.id, None)
+        if len(placement.slices) > 1 and _name(job) not in self.no_use:
+            needed = draft.servers.fewest(draft.servers.gpu_type(placement), placement.gpus)
+            if len(placement.slices) > needed or placement.level(draft.free.topology) > self._lowest(draft, job):
+                self.apart[job.id] = None
+
+    @staticmethod
+    def _lowest(draft: Draft, job: ActiveJob) -> int:
+        """The innermost level with a domain that could hold the gang at all."""
+        topology = draft.free.topology
+        for level, domains in enumerate(topology.domains):
+            if any(domain.gpus >= job.gpus for domain in domains):
+                return level
+        return len(topology.levels) - 1
+
+    def judge(self, job: ActiveJob, verdict: Verdict) -> None:
+        """Remember a move that did not help: neither this gang nor others of its kind are moved for it again."""
+        assert verdict.check.before is not None
+        if verdict.seconds > verdict.check.before * (1.0 - self.gain):
+            self.no_use.add(_name(job))
+            self.apart.pop(job.id, None)
+
+    def _movable(self, draft: Draft, job_id: str) -> bool:
+        """Not touched in this plan, nobody's trial, and long enough in place to have been profiled there."""
+        on_trial = self.packing is not None and job_id in self.packing.trials
+        return job_id not in draft.moved and not on_trial and job_id in self.watch.alone
+
+    # --- heights ------------------------------------------------------------------------------------------
+
+    def lower_heights(self, draft: Draft, overloaded: bool) -> None:
+        """Free GPUs take over turns and, once nobody waits any more, packed jobs. Without any, the highest group
+        hands a turn to the lowest."""
+        servers = draft.servers
+        high = {wanted for wanted, listed in servers.classes.items() if listed[-1][0] > 1}
+        for wanted in sorted(high | {wanted for wanted, jobs in servers.packed.items() if jobs}):
+            for _ in range(_MOVES):
+                if not self._lower(draft, wanted, overloaded):
+                    break
+
+    def _lower(self, draft: Draft, wanted: Class, overloaded: bool) -> bool:
+        servers = draft.servers
+        room = draft.free.pools[wanted[0]].total >= wanted[1]
+        found = self._who_takes_turns(draft, wanted)
+        if found is None:
+            job, turns = (self._packed(draft, wanted) if room and not overloaded else None), 0
+        else:
+            job, turns = found
+        if job is None:
+            return False
+        target = on_free_gpus(draft.free, servers, Demand(wanted[1], wanted[0]), near=True) if room else None
+        if target is None and turns:
+            lowest = servers.lowest(wanted)
+            if lowest is not None and turns - lowest[0] >= 2:
+                target = lowest[1].placement
+        if target is None:
+            return False
+        draft.migrate(job, target)
+        return True
+
+    def _who_takes_turns(self, draft: Draft, wanted: Class) -> tuple[ActiveJob, int] | None:
+        """A job of one of the highest groups that can be moved, and the turns there."""
+        for group in islice(draft.servers.sliced(wanted), _MOVES):
+            job = self._last_turn(draft, group)
+            if job is not None:
+                return job, len(group.turns)
+        return None
+
+    def _last_turn(self, draft: Draft, group: Group) -> ActiveJob | None:
+        """Who came last to take turns; a pair stays together as long as there is anybody else."""
+        newest_first = list(reversed(group.turns))
+        for turn in sorted(newest_first, key=len):
+            if all(self._movable(draft, job_id) for job_id in turn):
+                return draft.view.job(turn[-1])
+        return None
+
+    def _packed(self, draft: Draft, wanted: Class) -> ActiveJob | None:
+        """Packing is for overload: where there is room again, who was packed gets GPUs of its own."""
+        for job_id in draft.servers.packed.get(wanted, ()):
+            if self._movable(draft, job_id):
+                return draft.view.job(job_id)
+        return None
+
+    # --- locality -----------------------------------------------------------------------------------------
+
+    def bring_together(self, draft: Draft) -> None:
+        """Gangs that are apart go where they are closer, if they have been measured where they are."""
+        for job_id in list(islice(self.apart, _MOVES)):
+            job = draft.view.job(job_id)
+            group = draft.servers.groups.of(job_id)
+            if _name(job) in self.no_use or len(group) > 1 or group.placement.gpus != job.gpus:
+                del self.apart[job_id]
+                continue
+            # the others have their turn at the next event
+            del self.apart[job_id]
+            self.apart[job_id] = None
+            if self._movable(draft, job_id) and (target := self._closer(draft, group)) is not None:
+                before = self.watch.alone.pop(job_id)
+                draft.migrate(job, target)
+                self.watch.watch(job_id, draft.now, Check(before=before), before)
+
+    @staticmethod
+    def _closer(draft: Draft, group: Group) -> Placement | None:
+        here, topology = group.placement, draft.free.topology
+        draft.free.give(here)
+        found = place_best_fit(draft.free, Demand(here.gpus, draft.servers.gpu_type(here)))
+        draft.free.take(here)
+        if found is None:
+            return None
+        better = (len(found.slices), found.level(topology)) < (len(here.slices), here.level(topology))
+        return found if better else None
+
+    # --- defragmentation ----------------------------------------------------------------------------------
+
+    def defragment(self, draft: Draft) -> None:
+        """Empty the non-idle server with the most free GPUs, where a gang that waits or is apart could use it."""
+        if not self.apart and not any(demand.gpus > 1 for demand in draft.view.waiting.buckets):
+            return
+        level = draft.free.topology.machine_level
+        if level == len(draft.free.topology.levels) - 1:
+            return  # one server
+        for pool in draft.free.pools.values():
+            server = self._nearly_empty(draft, pool, level)
+            if server is not None:
+                self._empty(draft, pool, level, server)
+
+    def _nearly_empty(self, draft: Draft, pool: Pool, level: int) -> int | None:
+        sets = pool.at_least[level]
+        for count in range(len(sets) - 1, 0, -1):
+            exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0) & ~draft.servers.idle
+            for server in bits(exactly):
+                if count >= math.ceil(self.threshold * draft.free.topology.machines[server].gpus):
+                    return server
+        return None
+
+    def _empty(self, draft: Draft, pool: Pool, level: int, server: int) -> None:
+        for group in list(draft.servers.groups.on(server)):
+            (job_id,) = list(group.members) if len(group) == 1 else ("",)
+            if not job_id or len(group.placement.slices) > 1 or not self._movable(draft, job_id):
+                continue
+            job = draft.view.job(job_id)
+            if group.placement.gpus != job.gpus:
+                continue  # grown: it gives its GPUs back when they are needed
+            target = self._fuller(draft, pool.at_least[level], server, job.gpus)
+            if target is not None:
+                mask = lowest_gpus(draft.free.masks[target], job.gpus)
+                draft.migrate(job, Placement(((target, mask),), job.gpus))
+
+    @staticmethod
+    def _fuller(draft: Draft, sets: list[int], server: int, size: int) -> int | None:
+        """The fullest other server with room, for jobs of this size if there is one; never an emptier one."""
+        for count in range(size, draft.free.masks[server].bit_count()):
+            exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0)
+            exactly &= ~draft.servers.idle & ~(1 << server)
+            for candidates in (exactly & draft.servers.affine(size), exactly):
+                if candidates:
+                    return (candidates & -candidates).bit_length() - 1
+        return None
+
+
+def _name(job: ActiveJob) -> tuple[str, int]:
+    """What is learned of one gang holds for its model and size (ours)."""
+    return job.job.model or f"job {job.id}", job.gpus

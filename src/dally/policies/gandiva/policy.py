@@ -1,0 +1,245 @@
+"""Gandiva by its options: which of its mechanisms are on, and the order in which they are asked at every event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+from dally.core import events as ev
+from dally.core.active import ActiveJob
+from dally.core.errors import UserError
+from dally.core.placement import Placement
+from dally.core.plan import Demand, Migrate, Plan, Resize, Start, Wait, WakeAt
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.core.reasons import Reason, Token
+from dally.policies.gandiva.arrival import serve
+from dally.policies.gandiva.draft import Draft
+from dally.policies.gandiva.elastic import Elastic
+from dally.policies.gandiva.introspection import Introspection
+from dally.policies.gandiva.moving import Migration
+from dally.policies.gandiva.packing import Packing
+from dally.policies.gandiva.servers import Servers
+from dally.policies.gandiva.starving import Starvation
+from dally.policies.options import option, written
+
+_PAPER = "OSDI'18"
+_GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted)
+
+
+class Gandiva:
+    """Time-slicing, packing, migration and growth, judged by the time per mini-batch that jobs show."""
+
+    title: ClassVar[str] = "gandiva"
+    source: ClassVar[str] = "Gandiva, Xiao et al., OSDI'18"
+    preempts: ClassVar[bool] = False
+    shares: ClassVar[bool] = True
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        quantum: float = option(60.0, "a turn of weight 1 on shared GPUs", source=_PAPER, unit="s")
+        slicing: bool = option(True, "jobs of one size take turns where no GPUs are free", source=_PAPER)
+        height: int = option(4, "turns on the same GPUs at most; who comes then waits")
+        packing: bool = option(True, "under overload, try jobs beside each other", source=_PAPER)
+        migration: bool = option(True, "lower heights, bring gangs together, empty servers", source=_PAPER)
+        grow_shrink: bool = option(True, "jobs that declare it use idle GPUs of their server", source=_PAPER)
+        minibatches: int = option(20, "mini-batches over which a job is measured before it is judged")
+        gain: float = option(0.05, "how much better a pair or a move must be than before to be kept")
+        defragment: float = option(0.75, "share of free GPUs from which a server is emptied")
+        grow_after: float = option(300.0, "how long GPUs must be idle before a job grows onto them", unit="s")
+        starvation: float | None = option(None, "who has waited for so long gets its turn, whatever is in the way; "
+                                          "none: as in the paper, never", unit="s")  # fmt: skip
+        seed: int = option(0, "of the noise in what is measured")
+        variant: Literal["paper", "dally-paper"] = option(
+            "paper", "the paper, or what Dally was compared with: affinity and migration only",
+            source="OSDI'18; arXiv 2401.16492")  # fmt: skip
+
+    def __init__(self, options: Options) -> None:
+        _check(options)
+        self.options = options
+        lean = options.variant == "dally-paper"
+        slicing = options.slicing and not lean
+        self._limit = options.height if slicing else 1
+        self.watch = Introspection(options.minibatches, options.seed, options.quantum)
+        # An undone trial leaves its two jobs to take turns, even where slicing is off.
+        packs = options.packing and not lean
+        self.packing = Packing(self.watch, options.gain, max(2, self._limit)) if packs else None
+        self.migration = Migration(self.watch, self.packing, options.gain, options.defragment) \
+            if options.migration else None  # fmt: skip
+        self.elastic = Elastic(options.grow_after) if options.grow_shrink and not lean else None
+        self.starving = None if options.starvation is None else Starvation(options.starvation, slicing)
+        self.servers: Servers | None = None
+
+    @property
+    def name(self) -> str:
+        return written(self.title, self.options)
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        return Rank(job.job.submit_time)
+
+    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+        return ()
+
+    def plan(self, view: View, now: float) -> Plan:
+        """What is due is judged first; then who waits is served; what is left over makes the others faster."""
+        if self.servers is None:
+            self.servers = Servers(view.topology)
+        with view.free.trial() as free:
+            draft = Draft(view, now, free, self.servers, self.options.quantum)
+            self._hear(draft)
+            self._judge(draft)
+            if self.starving is not None:
+                self.starving.serve(draft)
+                for job_id in draft.preempted:
+                    self._forget(job_id)
+            serve(draft, self.elastic, self._limit)
+            waiting = _still_waiting(draft)
+            if self.packing is not None:
+                self.packing.note_waiting(waiting, view.topology.gpu_types)
+                if self.packing.attempt(draft) and waiting:
+                    serve(draft, self.elastic, self._limit)  # what packing has freed is for them
+                    waiting = _still_waiting(draft)
+            if self.migration is not None:
+                self.migration.lower_heights(draft, overloaded=bool(waiting))
+                self.migration.defragment(draft)
+                self.migration.bring_together(draft)
+            if self.elastic is not None:
+                self.elastic.grow(draft)
+            self._settle(draft)
+            plan = draft.plan + [_waits(demand, self._limit) for demand in waiting]
+            looks = [self.watch.next_look(), self.elastic.next_look() if self.elastic else None,
+                     self.starving.next_look(draft) if self.starving else None]  # fmt: skip
+        times = [look for look in looks if look is not None]
+        if times:
+            plan.append(WakeAt(max(min(times), _just_after(now))))
+        return plan
+
+    def _hear(self, draft: Draft) -> None:
+        """Jobs that are gone from their GPUs: their groups are smaller, their neighbours' trials void."""
+        assert self.servers is not None
+        touched: set[int] = set()
+        for event in draft.view.news:
+            if isinstance(event, _GONE):
+                group = self.servers.leave(event.job)
+                self._forget(event.job)
+                if group is not None:
+                    touched |= {machine for machine, _ in group.placement.slices}
+                    if self.packing is not None:
+                        self.packing.refresh(draft, group)
+            elif isinstance(event, (ev.MachineDown, ev.MachineUp)):
+                touched.add(event.machine)
+        if self.elastic is not None and touched:
+            self.elastic.hear(touched, draft.now)
+
+    def _forget(self, job_id: str) -> None:
+        if self.packing is not None:
+            assert self.servers is not None
+            self.packing.end_trial(self.servers, job_id)
+            self.packing.drop(job_id)
+        if self.migration is not None:
+            self.migration.apart.pop(job_id, None)
+        if self.elastic is not None:
+            self.elastic.forget(job_id)
+        if self.starving is not None:
+            self.starving.forget(job_id)
+        self.watch.forget(job_id)
+
+    def _judge(self, draft: Draft) -> None:
+        """Jobs that have done their mini-batches: profiles are complete, trials are kept or undone."""
+        assert self.servers is not None
+        for verdict in self.watch.verdicts(draft.view, draft.now):
+            if verdict.check.partner is not None:
+                assert self.packing is not None
+                self.packing.judge(draft, verdict)
+                continue
+            self.watch.alone[verdict.job] = verdict.seconds
+            if verdict.check.before is not None and self.migration is not None:
+                self.migration.judge(draft.view.job(verdict.job), verdict)
+            if self.packing is not None:
+                self.packing.refresh(draft, self.servers.groups.of(verdict.job))
+
+    def _settle(self, draft: Draft) -> None:
+        """Take note of what this plan does: who is where, who is to be profiled there, whose neighbours changed."""
+        machines: set[int] = set()
+        for action in draft.plan:
+            if isinstance(action, (Start, Migrate, Resize)):
+                self._placed(draft, action.job, action.placement, packed=_packed(action))
+                machines |= {machine for machine, _ in action.placement.slices}
+        for group in draft.changed.values():
+            machines |= {machine for machine, _ in group.placement.slices}
+            if self.packing is not None:
+                self.packing.refresh(draft, group)
+        if self.elastic is not None and machines:
+            self.elastic.hear(machines, draft.now)
+
+    def _placed(self, draft: Draft, job_id: str, placement: Placement, packed: bool) -> None:
+        job = draft.view.job(job_id)
+        if not packed:
+            check = self.watch.checks.get(job_id)
+            if check is None or check.before is None:
+                if self.packing is not None:
+                    self.packing.drop(job_id)
+                self.watch.watch(job_id, draft.now, pace=self.watch.alone.pop(job_id, None))
+        if self.migration is not None:
+            self.migration.settled(draft, job, placement)
+        if self.elastic is not None:
+            self.elastic.settled(job, placement, draft.now)
+
+
+def _packed(action: Start | Migrate | Resize) -> bool:
+    return isinstance(action, Migrate) and action.share is not None and action.share.beside is not None
+
+
+def _still_waiting(draft: Draft) -> list[Demand]:
+    started = Counter(job.demand for job in draft.started)
+    return [demand for demand, bucket in draft.view.waiting.buckets.items() if len(bucket) > started[demand]]
+
+
+def _just_after(now: float) -> float:
+    """A time the clock can tell from now."""
+    return now + max(1e-6, abs(now) * 1e-12)
+
+
+@lru_cache(maxsize=4096)
+def _waits(demand: Demand, limit: int) -> Wait:
+    kind = f"{demand.gpu_type} " if demand.gpu_type else ""
+    told = f"fewer than {demand.gpus} {kind}GPUs are free"
+    if limit > 1:
+        told += f", and no server for jobs of {demand.gpus} has fewer than {limit} taking turns"
+    return Wait(demand, Reason(Token.WAITING_FOR_GPUS, told))
+
+
+def _check(options: Gandiva.Options) -> None:
+    """Values that make no sense, and options that would do nothing, are refused in a sentence."""
+    def refuse(text: str) -> None:
+        raise UserError(f"policy 'gandiva': {text}")
+
+    if not 0 < options.quantum < float("inf"):
+        refuse("a turn needs a quantum above 0")
+    if options.height < 1:
+        refuse(f"height={options.height}: at least one job has its GPUs")
+    if options.minibatches < 1:
+        refuse(f"minibatches={options.minibatches}: nothing is measured in less than one")
+    if not 0 < options.defragment <= 1:
+        refuse(f"defragment={options.defragment:g} is a share of a server's GPUs, above 0 and at most 1")
+    if not options.grow_after < float("inf"):
+        refuse("GPUs are never idle for ever: grow_after must be a time")
+    if options.starvation == 0:
+        refuse("starvation=0 would help everybody at once; write none or a time above 0")
+    defaults = {f.name: f.default for f in fields(options)}
+    idle: dict[str, str] = {}
+    if options.variant == "dally-paper":
+        idle |= dict.fromkeys(("slicing", "height", "packing", "grow_shrink", "grow_after", "quantum"),
+                              "variant=dally-paper is affinity and migration only")  # fmt: skip
+    if not options.slicing:
+        idle["height"] = "without slicing nobody takes turns"
+    if not options.grow_shrink:
+        idle["grow_after"] = "grow_shrink is off"
+    if not options.migration:
+        idle["defragment"] = "migration is off"
+    for name, why in idle.items():
+        if getattr(options, name) != defaults[name]:
+            refuse(f"{name} would do nothing here: {why}")

@@ -1,0 +1,112 @@
+"""An age threshold, which the original lacks: who has waited for longer gets its turn, whatever is in the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from dally.core.active import ActiveJob
+from dally.core.free import lowest_gpus
+from dally.core.placement import Placement
+from dally.core.topology import Machine
+from dally.policies.gandiva.arrival import on_free_gpus, on_shared_gpus
+from dally.policies.gandiva.draft import Draft
+
+_NO_LIMIT = 1 << 30
+_AT_ONCE = 16  # jobs that are helped in one plan: bounds the cost of one event
+
+
+class Starvation:
+    """Looks at the job at the head of each demand; the others of it come next."""
+
+    def __init__(self, age: float, slicing: bool) -> None:
+        self.age, self.slicing = age, slicing
+        self._rescued: dict[str, float] = {}  # jobs room was made for, and when
+
+    def forget(self, job_id: str) -> None:
+        self._rescued.pop(job_id, None)
+
+    def next_look(self, draft: Draft) -> float | None:
+        """When the next head is old enough, of those that are not yet."""
+        times = [job.last_change + self.age for job in self._heads(draft)]
+        return min((time for time in times if time > draft.now), default=None)
+
+    @staticmethod
+    def _heads(draft: Draft) -> Iterator[ActiveJob]:
+        """The first job of each demand that this plan has not started."""
+        started = Counter(job.demand for job in draft.started)
+        for demand, bucket in draft.view.waiting.buckets.items():
+            if started[demand] < len(bucket):
+                yield bucket.job(started[demand])
+
+    def serve(self, draft: Draft) -> None:
+        """The longest waiting first: free GPUs, or turns beyond the height limit. Where there are neither, servers
+        are cleared, for one job per plan."""
+        for _ in range(_AT_ONCE):
+            old = [job for job in self._heads(draft) if job.last_change + self.age <= draft.now]
+            if not old:
+                return
+            job = min(old, key=lambda job: (job.last_change, job.number))
+            placement = on_free_gpus(draft.free, draft.servers, job.demand)
+            if placement is None and self.slicing:
+                placement = on_shared_gpus(draft.servers, job.demand, _NO_LIMIT)
+            if placement is None:
+                self._clear_for(draft, sorted(old, key=lambda job: (job.last_change, job.number)))
+                return
+            draft.start(job, placement)
+
+    def _clear_for(self, draft: Draft, old: list[ActiveJob]) -> None:
+        for job in old:
+            for kind in (job.demand.gpu_type,) if job.demand.gpu_type else draft.free.topology.gpu_types:
+                servers = self._servers(draft, kind, job.gpus)
+                if servers:
+                    self._clear(draft, servers, job)
+                    return
+
+    def _servers(self, draft: Draft, kind: str, size: int) -> list[Machine]:
+        """Where most is free first; none where those that can be cleared are too few."""
+        free = draft.free
+        usable = [machine for machine in free.topology.machines if machine.gpu_type == kind
+                  and all(self._may_go(draft, member) for member in draft.servers.groups.residents(machine.index))]
+        usable.sort(key=lambda m: (m.gpus < size, -free.masks[m.index].bit_count(), -m.gpus, m.index))
+        chosen, found = [], 0
+        for machine in usable:
+            reach = self._reach(draft, machine)
+            if reach:
+                chosen.append(machine)
+                found += reach
+            if found >= size:
+                return chosen
+        return []
+
+    def _may_go(self, draft: Draft, member: str) -> bool:
+        rescued = self._rescued.get(member)
+        return member not in draft.moved and (rescued is None or rescued + self.age <= draft.now)
+
+    @staticmethod
+    def _reach(draft: Draft, machine: Machine) -> int:
+        """GPUs of the server that are free or held by jobs."""
+        mask = draft.free.masks[machine.index]
+        for group in draft.servers.groups.on(machine.index):
+            mask |= dict(group.placement.slices)[machine.index]
+        return mask.bit_count()
+
+    def _clear(self, draft: Draft, servers: list[Machine], job: ActiveJob) -> None:
+        """Preempt who is in the way, whole groups at a time, until the gang fits on these servers."""
+        def room() -> int:
+            return sum(draft.free.masks[machine.index].bit_count() for machine in servers)
+
+        for machine in servers:
+            for group in list(draft.servers.groups.on(machine.index)):
+                if room() < job.gpus:
+                    for member in list(group.members):
+                        draft.preempt(draft.view.job(member))
+        left, slices = job.gpus, []
+        for machine in servers:
+            mask = draft.free.masks[machine.index]
+            part = lowest_gpus(mask, min(left, mask.bit_count()))
+            left -= part.bit_count()
+            if part:
+                slices.append((machine.index, part))
+        draft.start(job, Placement.of(slices))
+        self._rescued[job.id] = draft.now

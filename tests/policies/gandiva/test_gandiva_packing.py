@@ -1,0 +1,123 @@
+"""Packing is a trial: profiled first, judged by measured throughput, undone where it hurts, not tried twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from builders import Played, Spec, cluster, job, play
+from dally.catalog.interference import CatalogInterference
+from dally.core import plan as pl
+from dally.core.job import Job
+from dally.core.journal_text import encode
+from dally.policies.gandiva import Gandiva
+from dally.policies.options import make_policy
+from dally.simulator.meter import NoisyMeter
+
+ONE = cluster(1, gpu_type="V100")
+
+
+class Pairs:
+    """Slowdowns as the test says, for either of the two; memory always fits unless a model is huge."""
+
+    def __init__(self, **slowdowns: float) -> None:
+        self.slowdowns = slowdowns
+
+    def slowdown(self, job: Job, others: Sequence[Job], gpu_type: str) -> float:
+        return self.slowdowns.get("_".join(sorted(str(j.model) for j in (job, *others))), 1.0)
+
+    def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
+        return "they are too large" if any(j.model == "vgg16" for j in jobs) and len(jobs) > 1 else None
+
+
+def packs(played: Played) -> list[tuple[float, pl.Reshare | pl.Migrate]]:
+    return [(t, e) for t, e in played.of(pl.Reshare) + played.of(pl.Migrate) if e.share and e.share.beside]  # type: ignore[union-attr]
+
+
+def undone(played: Played) -> list[tuple[float, pl.Reshare]]:
+    return [(t, e) for t, e in played.of(pl.Reshare) if e.share.beside is None]  # type: ignore[union-attr]
+
+
+def two(duration: float = 2000, a: str = "lstm", b: str = "lstm") -> list[Spec]:
+    return [job("a", 1, duration, model=a), job("b", 1, duration, 1, model=b)]
+
+
+def test_two_language_models_are_packed_and_stay_packed() -> None:
+    played = play(two(), ONE, "gandiva", interference=CatalogInterference())
+    ((_, action),) = packs(played)
+    assert {action.job, action.share.beside} == {"a", "b"} and not undone(played)  # type: ignore[union-attr]
+    sliced = play(two(), ONE, "gandiva[packing=false]")
+    assert max(v or 0 for v in played.jcts().values()) < 0.65 * max(v or 0 for v in sliced.jcts().values())
+
+
+def test_nothing_is_packed_before_both_have_been_profiled_alone() -> None:
+    played = play(two(), ONE, "gandiva[minibatches=50]", interference=CatalogInterference())
+    (when, _), *_ = packs(played)
+    assert when >= 2 * 50  # mini-batches take a second each, and each job has every second turn
+
+
+def test_nothing_is_packed_without_overload() -> None:
+    played = play(two(), cluster(2, gpu_type="V100"), "gandiva", interference=CatalogInterference())
+    assert not packs(played)
+
+
+def test_what_does_not_fit_the_memory_is_not_tried() -> None:
+    played = play(two(a="vgg16", b="vgg16"), ONE, "gandiva", interference=Pairs())
+    assert not packs(played)
+    assert CatalogInterference().fits((two(a="vgg16")[0].job,) * 2, "V100") is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_packed_pair_that_hurts_is_undone_within_forty_minibatches_and_not_tried_again(seed: int) -> None:
+    policy = make_policy(f"gandiva[minibatches=20,seed={seed}]")
+    played = play(two(), ONE, policy, interference=Pairs(lstm_lstm=2.4), meter=NoisyMeter(0.02, seed))
+    ((began, _),) = packs(played)
+    ((ended, _),) = undone(played)
+    assert 20 <= (ended - began) / 2.4 <= 40
+    assert isinstance(policy, Gandiva) and policy.packing is not None
+    assert policy.packing.counts == {"tried": 1, "undone": 1}
+
+
+def test_after_an_undone_trial_the_next_neighbour_is_tried() -> None:
+    specs = [job("a", 1, 3000, model="a3c"), job("b", 1, 3000, 1, model="recommendation"),
+             job("c", 1, 3000, 2, model="lstm")]  # utilisation .2, .3, .5  # fmt: skip
+    played = play(specs, ONE, "gandiva", interference=Pairs(a3c_recommendation=2.5))
+    tried = [(e.job, e.share.beside) for _, e in packs(played)]
+    assert set(tried[0]) == {"a", "b"}  # the two that use their GPU least
+    assert len(tried) > 1 and set(tried[1]) != {"a", "b"}
+    assert [set(pair) for pair in tried].count({"a", "b"}) == 1
+
+
+def test_the_job_of_lowest_utilisation_goes_to_the_gpu_of_lowest_utilisation() -> None:
+    specs = [job("big", 1, 5000, model="resnet50"), job("mid", 1, 5000, 1, model="lstm"),
+             job("low", 1, 5000, 2, model="a3c")]  # low takes turns with big on the first GPU  # fmt: skip
+    played = play(specs, cluster(2, gpu_type="V100"), "gandiva[migration=false]", interference=CatalogInterference())
+    (_, action), *_ = packs(played)
+    assert (action.job, action.share.beside) == ("low", "mid")  # type: ignore[union-attr]
+
+
+def test_who_was_packed_gets_gpus_of_its_own_when_there_is_room_again() -> None:
+    specs = [job("a", 1, 3000, model="lstm"), job("b", 1, 3000, 3, model="lstm"), job("short", 1, 300, 2, model="vgg16")]
+    played = play(specs, cluster(2, gpu_type="V100"), "gandiva", interference=CatalogInterference())
+    ((_, packed),) = packs(played)
+    assert played.times(pl.Migrate, packed.job) == [played.end("short")]
+
+
+def test_a_neighbour_that_ends_during_the_trial_ends_the_trial() -> None:
+    specs = [job("a", 1, 70, model="lstm"), job("b", 1, 500, 1, model="lstm")]
+    played = play(specs, ONE, "gandiva[minibatches=30]", interference=CatalogInterference())
+    assert packs(played) and not undone(played)
+    assert {played.outcome(j) for j in "ab"} == {"finished"}
+
+
+def journal(seed: int, noise: int = 0) -> str:
+    specs = [job(f"j{i}", 1 + i % 2, 900 + 50 * i, 10 * i, model=("lstm", "a3c", "resnet50")[i % 3]) for i in range(12)]
+    played = play(specs, cluster(2, 2, gpu_type="V100"), f"gandiva[seed={seed}]", interference=CatalogInterference(),
+                  meter=NoisyMeter(0.3, noise), cost="gandiva")  # fmt: skip
+    return "".join(encode(now, entry) for now, entry in played.entries)
+
+
+def test_the_same_seed_gives_the_same_journal_and_another_seed_other_noise() -> None:
+    assert journal(1) == journal(1)
+    assert journal(1) != journal(2)
