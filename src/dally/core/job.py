@@ -26,6 +26,7 @@ class Job:
     declared_steps: float | None = None  # training steps the submitter says it will take
     deadline: float | None = None  # absolute time, where a trace has an SLO
     gpu_fraction: float = 1.0  # share of one GPU asked for, below 1 only for jobs of one GPU
+    slo: float | None = None  # deadline as a multiple of the run time on the best GPUs, where a trace has it so
 
 
 class Ending(Enum):

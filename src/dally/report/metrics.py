@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dally.catalog.prices import dollars_per_hour
 from dally.core.topology import Topology
 from dally.report.columns import Floats, Timeline, job_columns, timeline
 from dally.simulator.bounds import lower_bounds
 from dally.simulator.run import Run
+
+_ON_TIME = 1e-6  # seconds after the deadline that are a rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ class Summary:
     lower_bound: Bound
     avg_jct_over_bound: float | None
     makespan_over_bound: float | None
+    deadlines: int = 0
+    deadlines_missed: int = 0
+    cost_dollars: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,7 +73,8 @@ class Summary:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Summary:
         """Read back what `as_dict` wrote; unknown keys are left alone."""
-        known = {field.name: values[field.name] for field in fields(cls)}
+        known = {field.name: values[field.name] for field in fields(cls)
+                 if field.name in values or field.default is MISSING}  # fmt: skip
         return cls(**known | {"lower_bound": Bound(**values["lower_bound"])})
 
 
@@ -87,6 +94,9 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
     held = float(jobs.running @ jobs.gpus)
     idle_held = float(jobs.lost @ jobs.gpus)  # loading and hand-over
     bound = bound or bound_of(run, topology)
+    arrived = set(jobs.job_id)
+    deadlines = {job.id: job.deadline for job in run.workload.trace.jobs
+                 if job.deadline is not None and job.id in arrived}  # fmt: skip
     return Summary(
         policy=run.policy,
         jobs=len(jobs.job_id),
@@ -118,7 +128,25 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
         lower_bound=bound,
         avg_jct_over_bound=_ratio(_mean(jct), bound.avg_jct),
         makespan_over_bound=_ratio(makespan, bound.makespan),
+        deadlines=len(deadlines),
+        deadlines_missed=sum(_missed(ledger.row(job_id).end, due) for job_id, due in deadlines.items()),
+        cost_dollars=_dollars(run, topology),
     )
+
+
+def _missed(end: float | None, due: float) -> bool:
+    """Late, or not there at the end of the run."""
+    return end is None or end > due + _ON_TIME
+
+
+def _dollars(run: Run, topology: Topology) -> float | None:
+    """GPU-hours held on each GPU type at its price; None where a type has no price or nobody kept the stretches."""
+    prices = {kind: dollars_per_hour(kind) for kind in topology.gpu_types}
+    if not run.ledger.keeps_segments or any(price is None for price in prices.values()):
+        return None
+    price = [prices[machine.gpu_type] or 0.0 for machine in topology.machines]  # a gang is on one type
+    return sum((end - start) * placement.gpus * price[placement.slices[0][0]]
+               for _, start, end, placement in run.ledger.segments) / 3600.0  # fmt: skip
 
 
 def _utilisation(

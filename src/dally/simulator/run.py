@@ -15,7 +15,7 @@ from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.simulator.costs import PreemptionCost
 from dally.simulator.faults import Faults
-from dally.simulator.knowledge import Perfect, speeds
+from dally.simulator.knowledge import Perfect, Rates, speeds
 from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld
 
@@ -33,6 +33,7 @@ class Run:
     cpu_seconds: float
     complete: bool  # False where it was stopped on the way
     lost_work_gpu_seconds: float
+    notes: tuple[str, ...] = ()  # what the policy wants a reader to know
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
@@ -43,7 +44,8 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     world = SimulatedWorld(trace.jobs, trace.truths, workload.work, workload.reference, network, cost,
                            faults or Faults())  # fmt: skip
     ledger = Ledger(topology, segments=segments)
-    known = estimates or Perfect(workload.work, speeds(workload.reference, network))
+    known = estimates or Perfect(workload.work, speeds(workload.reference, network),
+                                 Rates(workload.reference, network, topology))  # fmt: skip
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known)
     stopped = False
     calls = 0
@@ -62,4 +64,4 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
         stopped = True
     ledger.close(world.now)
     return Run(policy.name, ledger, workload, scheduler.events, time.process_time() - started, not stopped,
-               world.lost_work_gpu_seconds)  # fmt: skip
+               world.lost_work_gpu_seconds, tuple(getattr(policy, "notes", ())))  # fmt: skip
