@@ -40,8 +40,10 @@ def experiment_options(command: F) -> F:
                      help="4x8x8 (racks x machines x GPUs), v100=8,p100=16, a preset, a YAML, Tiresias or Slurm file."),
         click.option("--fabric", metavar="PRESET", help="Links of a cluster given by its shape."),
         click.option("--nodes", type=click.Path(path_type=Path), help="Node list that goes with a Slurm topology."),
-        click.option("--network", "-n", default="analytic", show_default=True, metavar="N",
+        click.option("--network", "-n", default=None, show_default="analytic; ideal with --throughputs", metavar="N",
                      help="analytic, ideal, level-penalty[rack=1.2,cluster=2], astra, artist, astra-sim."),
+        click.option("--throughputs", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Measured steps per second by GPU and job type (Gavel's throughputs.json), or `catalog`."),
         click.option("--no-contention", is_flag=True, help="Every job has its links to itself."),
         click.option("--model-mix", type=click.Path(path_type=Path), metavar="FILE",
                      help="Models for jobs that name none, by GPU demand and duration; default: the built-in mix."),
@@ -81,8 +83,8 @@ def experiment_options(command: F) -> F:
     return command
 
 
-def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Path | None, network: str,
-                     no_contention: bool, model_mix: Path | None, duration_means: str | None,
+def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Path | None, network: str | None,
+                     throughputs: Path | None, no_contention: bool, model_mix: Path | None, duration_means: str | None,
                      traced_cluster: str | None,
                      preemption_cost: str, seed: int, jobs: int | None, load: float | None, knowledge: str,
                      outages: Path | None, mtbf: float | None, mttr: float, job_mtbf: float | None, retries: int,
@@ -90,10 +92,15 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
                      measurement_noise: float = 0.02) -> Experiment:  # fmt: skip
     """Load what the options name and check that it fits together, before anything runs."""
     from dally.catalog.clusters import load_cluster
+    from dally.catalog.throughputs import read_throughputs
     from dally.simulator.experiment import Experiment, FaultRules
     from dally.simulator.faults import read_outages
+    from dally.simulator.tabled import from_catalog
 
     topology = load_cluster(cluster, fabric=fabric, nodes=nodes)
+    tabled = throughputs is not None
+    if network is None:  # what was measured is not slowed down by a model unless somebody asks for it
+        network = "ideal" if tabled else "analytic"
     if outages is not None and mtbf is not None:
         raise UserError("--outages and --mtbf both say when machines fail; give one of them")
     if mtbf == 0 or job_mtbf == 0 or mttr == 0:
@@ -103,14 +110,17 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
     found = with_known_gpu_types(read_or_synthesise(trace, topology, jobs, load, seed), topology)
     if no_contention:
         network = without_contention(network)
-    if network.partition("[")[0] not in ("ideal", "level-penalty"):
+    if network.partition("[")[0] not in ("ideal", "level-penalty") or str(throughputs) == "catalog":
         found = with_models(found, model_mix, seed)
     elif model_mix is not None:
         raise UserError(f"--model-mix does nothing here: network {network!r} does not look at models")
+    table = None
+    if throughputs is not None:
+        table = from_catalog(found.jobs, topology) if str(throughputs) == "catalog" else read_throughputs(throughputs)
     means = DurationMeans(duration_means) if duration_means else None
     traced_on = load_cluster(traced_cluster, fabric=fabric) if traced_cluster else None
     experiment = Experiment(found, topology, network, preemption_cost, seed, knowledge, rules, means, traced_on,
-                            slices, interference, measurement_noise)  # fmt: skip
+                            slices, interference, measurement_noise, table)  # fmt: skip
     found.notes.extend(experiment.check().notes)
     return experiment
 

@@ -38,6 +38,9 @@ def execute(experiment: Experiment, policies: list[str], *, out: Path | None, as
         raise UserError("interrupted before any policy had run")
     summaries = [summarise(run, experiment.topology) for run in runs]
     notes = notes_of(experiment)
+    notes += [f"{run.policy}: {note}" for run in runs for note in run.notes]
+    notes += [f"{s.policy}: {s.deadlines_missed:,} of {s.deadlines:,} deadlines missed, ${s.cost_dollars or 0:,.0f} "
+              "of GPU time" for s in summaries if s.deadlines]  # fmt: skip
     if out is not None:
         _write(experiment, runs, summaries, out, many, notes)
     if as_json:

@@ -18,6 +18,15 @@ class Estimates(Protocol):
         """Work per second on these GPUs with the links to itself; None where nobody has profiled it."""
         ...
 
+    def throughput(self, job: Job, gpu_type: str, consolidated: bool = True) -> float | None:
+        """Work per second on GPUs of this type, near each other or spread; 0 where it does not run there, None where
+        nobody has measured it."""
+        ...
+
+    def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
+        """Work per second of two jobs of one size on the same GPUs; None where nobody has measured them together."""
+        ...
+
 
 class Declared:
     """What the submitter said: the only source on a live cluster that learns nothing else."""
@@ -26,6 +35,12 @@ class Declared:
         return job.declared_duration
 
     def speed(self, job: Job, placement: Placement) -> float | None:
+        return None
+
+    def throughput(self, job: Job, gpu_type: str, consolidated: bool = True) -> float | None:
+        return None
+
+    def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
         return None
 
 

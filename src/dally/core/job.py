@@ -28,6 +28,7 @@ class Job:
     gpu_fraction: float = 1.0  # share of one GPU asked for, below 1 only for jobs of one GPU
     min_gpus: int | None = None  # an elastic job also runs on fewer GPUs, down to so many; None: not on fewer
     max_gpus: int | None = None  # … or on more, up to so many; None: not on more
+    slo: float | None = None  # deadline as a multiple of the run time on the best GPUs, where a trace has it so
 
     @property
     def elastic(self) -> bool:

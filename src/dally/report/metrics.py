@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dally.catalog.prices import dollars_per_hour
+from dally.core.ledger import ALONE
+from dally.core.placement import Placement
 from dally.core.topology import Topology
 from dally.report.columns import Floats, Timeline, job_columns, timeline
 from dally.simulator.bounds import lower_bounds
 from dally.simulator.run import Run
+
+_ON_TIME = 1e-6  # seconds after the deadline that are a rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,9 @@ class Summary:
     lower_bound: Bound
     avg_jct_over_bound: float | None
     makespan_over_bound: float | None
+    deadlines: int = 0
+    deadlines_missed: int = 0
+    cost_dollars: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,7 +84,8 @@ class Summary:
     def from_dict(cls, values: dict[str, Any]) -> Summary:
         """Read back what `as_dict` wrote; unknown keys are left alone."""
         values = _BEFORE_SHARING | values
-        known = {field.name: values[field.name] for field in fields(cls)}
+        known = {field.name: values[field.name] for field in fields(cls)
+                 if field.name in values or field.default is MISSING}  # fmt: skip
         return cls(**known | {"lower_bound": Bound(**values["lower_bound"])})
 
 
@@ -100,6 +110,9 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
     idle_held = float(jobs.lost_gpu_seconds.sum())  # loading and hand-over
     early = (jobs.first_minibatches - jobs.submit)[done & ~np.isnan(jobs.first_minibatches)]
     bound = bound or bound_of(run, topology)
+    arrived = set(jobs.job_id)
+    deadlines = {job.id: job.deadline for job in run.workload.trace.jobs
+                 if job.deadline is not None and job.id in arrived}  # fmt: skip
     return Summary(
         policy=run.policy,
         jobs=len(jobs.job_id),
@@ -138,7 +151,36 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
         lower_bound=bound,
         avg_jct_over_bound=_ratio(_mean(jct), bound.avg_jct),
         makespan_over_bound=_ratio(makespan, bound.makespan),
+        deadlines=len(deadlines),
+        deadlines_missed=sum(_missed(ledger.row(job_id).end, due) for job_id, due in deadlines.items()),
+        cost_dollars=_dollars(run, topology),
     )
+
+
+def _missed(end: float | None, due: float) -> bool:
+    """Late, or not there at the end of the run."""
+    return end is None or end > due + _ON_TIME
+
+
+def _dollars(run: Run, topology: Topology) -> float | None:
+    """GPU-hours held on each GPU type at its price; None where a type has no price or nobody kept the stretches."""
+    prices = {kind: dollars_per_hour(kind) for kind in topology.gpu_types}
+    if not run.ledger.keeps_segments or any(price is None for price in prices.values()):
+        return None
+    price = [prices[machine.gpu_type] or 0.0 for machine in topology.machines]  # a gang is on one type
+    dollars = 0.0
+    shared: dict[Placement, list[tuple[float, float]]] = {}
+    for segment in run.ledger.segments:
+        if segment.lane == ALONE:
+            dollars += (segment.end - segment.start) * segment.placement.gpus * price[segment.placement.slices[0][0]]
+        else:
+            shared.setdefault(segment.placement, []).append((segment.start, segment.end))
+    for placement, stretches in shared.items():  # GPUs that several held at once are paid for once
+        until = -math.inf
+        for start, end in sorted(stretches):
+            dollars += max(0.0, end - max(start, until)) * placement.gpus * price[placement.slices[0][0]]
+            until = max(until, end)
+    return dollars / 3600.0
 
 
 def _utilisation(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dally.catalog.throughputs import Throughputs
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
 from dally.core.journal import Sink
@@ -16,9 +17,10 @@ from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages
 from dally.simulator.interference import DEFAULT, make_interference
 from dally.simulator.journal_file import JournalFile
-from dally.simulator.knowledge import make_estimates, speeds
+from dally.simulator.knowledge import Rates, make_estimates, speeds
 from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.run import Progress, Run, simulate
+from dally.simulator.tabled import Tabled
 from dally.simulator.workload import TracedCluster, Workload, prepare
 from dally.traces.trace import Trace
 
@@ -51,10 +53,24 @@ class Experiment:
     slices: str = "fluid"  # how time slices are run: as fluid shares, or quantum by quantum ("quanta")
     interference: str = DEFAULT  # between packed jobs: catalog, none, or a file of measured pairs
     measurement_noise: float = NOISE  # of a mini-batch's time as policies read it: sigma of a log-normal factor
+    throughputs: Throughputs | None = None  # measured speeds per GPU type; None: those of the network model
 
-    def workload(self, network: NetworkModel) -> Workload:
-        traced = TracedCluster(self.traced_on, make_network(self.network, self.traced_on)) if self.traced_on else None
-        return prepare(self.trace, self.topology, network, means=self.means, traced=traced)
+    def make_network(self, topology: Topology) -> NetworkModel:
+        """The network model, under the table of throughputs where there is one."""
+        network = make_network(self.network, topology)
+        return network if self.throughputs is None else Tabled(network, self.throughputs, topology)
+
+    def workload(self, network: NetworkModel, *, any_type: bool = True) -> Workload:
+        """`any_type`: the policy knows on which GPU types a job runs; for others a job that does not run on every
+        type is tied to its fastest one."""
+        traced = TracedCluster(self.traced_on, self.make_network(self.traced_on)) if self.traced_on else None
+        trace = self.trace
+        if isinstance(network, Tabled):
+            network.check(trace.jobs, trace.name)
+            if not any_type:
+                trace = replace(trace, jobs=network.pinned(trace.jobs))
+        real_steps = self.throughputs is not None or self.network.partition("[")[0] not in ("ideal", "level-penalty")
+        return prepare(trace, self.topology, network, means=self.means, traced=traced, in_seconds=real_steps)
 
     def check(self) -> Workload:
         """Fail early, in the parent, where an error can be said in one line."""
@@ -64,20 +80,21 @@ class Experiment:
         NoisyMeter(self.measurement_noise)
         if self.slices not in ("fluid", "quanta"):
             raise UserError(f"slices are run fluid or quanta, not {self.slices!r}")
-        network = make_network(self.network, self.topology)
+        network = self.make_network(self.topology)
         workload = self.workload(network)
         workload.notes.extend(network.notes)
         return workload
 
     def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
         """One policy, from the first arrival to the last end. `journal`: the file to write."""
-        network = make_network(self.network, self.topology)
-        workload = self.workload(network)
+        network = self.make_network(self.topology)
+        made = make_policy(policy)
+        workload = self.workload(network, any_type=getattr(made, "chooses_gpu_type", False))
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
-        estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network))
-        made = make_policy(policy)
+        estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network),
+                                   Rates(workload.reference, network, self.topology))  # fmt: skip
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:
             sinks: tuple[Sink, ...] = ()

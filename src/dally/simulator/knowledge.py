@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from dally.core.errors import UserError
 from dally.core.estimates import Estimates
+from dally.core.free import FreeGpus
 from dally.core.job import Job
 from dally.core.placement import Placement
+from dally.core.plan import Demand
+from dally.core.topology import Topology
 from dally.network.model import NetworkModel
+from dally.policies.placing import place_spread
+from dally.simulator.best import BestPlacement
+from dally.simulator.tabled import Tabled
 
 Speed = Callable[[Job, Placement], float | None]
 
@@ -24,21 +31,64 @@ def speeds(reference: Mapping[str, float], network: NetworkModel) -> Speed:
     return speed
 
 
+class Rates:
+    """Work per second by GPU type, as a profile of every job type alone on each would give it."""
+
+    def __init__(self, reference: Mapping[str, float], network: NetworkModel, topology: Topology) -> None:
+        self._reference, self._network, self._topology = reference, network, topology
+        self._best = BestPlacement(topology, network)
+        self._empty = FreeGpus(topology)
+        self._steps: dict[tuple[str | None, int, str, bool], float] = {}  # seconds; infinite where it cannot run
+
+    def throughput(self, job: Job, gpu_type: str, consolidated: bool) -> float | None:
+        reference = self._reference.get(job.id)
+        if reference is None:
+            return None
+        key = (job.model, job.gpus, gpu_type, consolidated)
+        step = self._steps.get(key)
+        if step is None:
+            step = self._steps[key] = self._step(job, gpu_type, consolidated)
+        return reference / step
+
+    def _step(self, job: Job, gpu_type: str, consolidated: bool) -> float:
+        if consolidated:
+            best = self._best.step(replace(job, gpu_type=gpu_type))
+            if best is None and isinstance(self._network, Tabled):  # too few GPUs here, but it was measured elsewhere
+                return 1.0 / (self._network.table.rate(job.model, job.gpus, gpu_type) or 1e-300)
+            return float("inf") if best is None else best.seconds
+        spread = place_spread(self._empty, Demand(job.gpus, gpu_type))
+        return float("inf") if spread is None else self._network.step_time(job, spread, 0.0).seconds
+
+    def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
+        """From the table of throughputs, where there is one and it has the pair."""
+        if not isinstance(self._network, Tabled) or job.gpus != other.gpus:
+            return None
+        pair = self._network.table.pair(job.model, other.model, job.gpus, gpu_type)
+        mine, others = self._reference.get(job.id), self._reference.get(other.id)
+        return None if pair is None or mine is None or others is None else (pair[0] * mine, pair[1] * others)
+
+
 class _Profiled:
     """Speeds are known where they are given."""
 
-    def __init__(self, speed: Speed | None = None) -> None:
-        self._speed = speed
+    def __init__(self, speed: Speed | None = None, rates: Rates | None = None) -> None:
+        self._speed, self._rates = speed, rates
 
     def speed(self, job: Job, placement: Placement) -> float | None:
         return None if self._speed is None else self._speed(job, placement)
+
+    def throughput(self, job: Job, gpu_type: str, consolidated: bool = True) -> float | None:
+        return None if self._rates is None else self._rates.throughput(job, gpu_type, consolidated)
+
+    def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
+        return None if self._rates is None else self._rates.together(job, other, gpu_type)
 
 
 class Perfect(_Profiled):
     """Every job declares exactly what it will take."""
 
-    def __init__(self, work: Mapping[str, float], speed: Speed | None = None) -> None:
-        super().__init__(speed)
+    def __init__(self, work: Mapping[str, float], speed: Speed | None = None, rates: Rates | None = None) -> None:
+        super().__init__(speed, rates)
         self._work = work
 
     def work(self, job: Job) -> float | None:
@@ -48,8 +98,9 @@ class Perfect(_Profiled):
 class Noisy(_Profiled):
     """Declarations are off by a log-normal factor, fixed per job and seed."""
 
-    def __init__(self, work: Mapping[str, float], sigma: float, seed: int = 0, speed: Speed | None = None) -> None:
-        super().__init__(speed)
+    def __init__(self, work: Mapping[str, float], sigma: float, seed: int = 0, speed: Speed | None = None,
+                 rates: Rates | None = None) -> None:  # fmt: skip
+        super().__init__(speed, rates)
         self._work, self._sigma, self._seed = work, sigma, seed
         self._said: dict[str, float] = {}
 
@@ -71,17 +122,18 @@ class Nothing(_Profiled):
         return None
 
 
-def make_estimates(text: str, work: Mapping[str, float], seed: int = 0, speed: Speed | None = None) -> Estimates:
+def make_estimates(text: str, work: Mapping[str, float], seed: int = 0, speed: Speed | None = None,
+                   rates: Rates | None = None) -> Estimates:  # fmt: skip
     """`declared`: every job says exactly what it will take; `noisy=0.7`: off by a log-normal factor; `none`."""
     name, _, value = text.strip().partition("=")
     if name == "declared" and not value:
-        return Perfect(work, speed)
+        return Perfect(work, speed, rates)
     if name == "none" and not value:
-        return Nothing(speed)
+        return Nothing(speed, rates)
     try:
         sigma = float(value) if name == "noisy" else -1.0
     except ValueError:
         sigma = -1.0
     if not 0 <= sigma < 10:
         raise UserError(f"knowledge {text!r}: write declared, none, or noisy=0.7 (sigma of a log-normal factor)")
-    return Noisy(work, sigma, seed, speed)
+    return Noisy(work, sigma, seed, speed, rates)

@@ -16,7 +16,7 @@ from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.simulator.costs import PreemptionCost, switch_cost
 from dally.simulator.faults import Faults
-from dally.simulator.knowledge import Perfect, speeds
+from dally.simulator.knowledge import Perfect, Rates, speeds
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.slices import SharingRules
 from dally.simulator.workload import Workload
@@ -37,6 +37,7 @@ class Run:
     complete: bool  # False where it was stopped on the way
     lost_work_gpu_seconds: float
     packed_throughput: float = 1.0  # the most work a GPU can do at a time, packed as deeply as in this run
+    notes: tuple[str, ...] = ()  # what the policy wants a reader to know
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
@@ -51,7 +52,8 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     world = SimulatedWorld(trace.jobs, trace.truths, workload.work, workload.reference, network, cost,
                            faults or Faults(), sharing)  # fmt: skip
     ledger = Ledger(topology, segments=segments)
-    known = estimates or Perfect(workload.work, speeds(workload.reference, network))
+    known = estimates or Perfect(workload.work, speeds(workload.reference, network),
+                                 Rates(workload.reference, network, topology))  # fmt: skip
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
     stopped = False
     calls = 0
@@ -72,4 +74,4 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     cpu = time.process_time() - started
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
     return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped, world.lost_work_gpu_seconds,
-               throughput)  # fmt: skip
+               throughput, tuple(getattr(policy, "notes", ())))  # fmt: skip

@@ -16,7 +16,8 @@ from dally.traces.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Work of every job in reference seconds: at speed 1 a second of running does one unit of it."""
+    """Work of every job in reference seconds: at speed 1 a second of running does one unit of it. Steps count as the
+    seconds they take at the best placement of this cluster."""
 
     trace: Trace
     work: dict[str, float]
@@ -36,10 +37,11 @@ class TracedCluster:
 
 
 def prepare(trace: Trace, topology: Topology, network: NetworkModel, *, means: DurationMeans | None = None,
-            traced: TracedCluster | None = None) -> Workload:  # fmt: skip
+            traced: TracedCluster | None = None, in_seconds: bool = False) -> Workload:  # fmt: skip
     """Fix the work of every job before the simulation starts.
 
-    `means` overrides what each job's duration stands for; `traced` is the cluster the durations were measured on.
+    `means` overrides what each job's duration stands for; `traced` is the cluster the durations were measured on;
+    `in_seconds`: the network model's steps are real ones, so that work may be given in steps.
     """
     here = BestPlacement(topology, network)
     there = BestPlacement(traced.topology, traced.network) if traced else here
@@ -49,16 +51,30 @@ def prepare(trace: Trace, topology: Topology, network: NetworkModel, *, means: D
         best = here.step(job)
         if best is None:
             continue  # the scheduler will turn it away and say why
-        if truth.duration is None:
+        if truth.duration is not None:
+            work, reference = _reference(job, truth, means or truth.means, there, best, counted)
+        elif truth.steps is not None and in_seconds:
+            work, reference = truth.steps * best.seconds, best.seconds
+        else:
             raise UserError(f"trace {trace.name}, job {job.id}: it counts steps and gives no duration, "
-                            "so it needs throughputs to be simulated")  # fmt: skip
-        work, reference = _reference(job, truth, means or truth.means, there, best, counted)
+                            "so it needs throughputs (--throughputs FILE) to be simulated on this network "
+                            "model")  # fmt: skip
         made.work[job.id], made.reference[job.id] = work, reference
         made.best_run_time[job.id] = work * best.seconds / reference
         if job.elastic:
             made.elastic[job.id] = _stretched(job, work, reference, here)
     made.notes.extend(f"{count:,} jobs: {what}" for what, count in counted.most_common())
-    return made
+    return with_deadlines(made)
+
+
+def with_deadlines(workload: Workload) -> Workload:
+    """Deadlines of jobs whose SLO is a multiple of their run time on the best GPUs of this cluster."""
+    trace, best = workload.trace, workload.best_run_time
+    if not any(job.slo is not None for job in trace.jobs):
+        return workload
+    jobs = [replace(job, deadline=job.submit_time + job.slo * best[job.id])
+            if job.slo is not None and job.deadline is None and job.id in best else job for job in trace.jobs]
+    return replace(workload, trace=replace(trace, jobs=jobs))
 
 
 def _stretched(job: Job, work: float, reference: float, here: BestPlacement) -> tuple[float, float]:

@@ -58,6 +58,7 @@ class Row:
     declared_duration: float | None = None
     declared_steps: float | None = None
     deadline: float | None = None
+    slo: float | None = None  # a deadline as a multiple of the run time
     ending: Ending = Ending.COMPLETED
     cancel_at: float | None = None
     failures: tuple[float, ...] = ()
@@ -137,7 +138,7 @@ class Assembly:
             jobs.append(Job(row.id, row.submit - zero, row.gpus, row.gpu_type, row.model, row.user, row.tenant,
                             row.priority, row.declared_duration, row.declared_steps,
                             None if row.deadline is None else row.deadline - zero,
-                            row.gpu_fraction))  # fmt: skip
+                            row.gpu_fraction, slo=row.slo))  # fmt: skip
             truths.append(Truth(row.duration, row.steps, row.ending,
                                 None if row.cancel_at is None else row.cancel_at - zero,
                                 row.failures, row.ran_on, row.means))  # fmt: skip

@@ -6,6 +6,7 @@ import click
 
 from dally.cli.reproduce.dally import dally
 from dally.cli.reproduce.gandiva import gandiva
+from dally.cli.reproduce.gavel import gavel
 from dally.cli.reproduce.tiresias import tiresias
 
 
@@ -17,8 +18,9 @@ def command() -> None:
     dally reproduce tiresias --quick
     dally reproduce dally --out out
     dally reproduce gandiva --draws 1
+    dally reproduce gavel --quick
     """
 
 
-for paper in (dally, gandiva, tiresias):
+for paper in (dally, gandiva, gavel, tiresias):
     command.add_command(paper)

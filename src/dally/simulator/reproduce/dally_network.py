@@ -86,20 +86,20 @@ class PaperExperiment(Experiment):
     layers: Path | None = None
     congestion: float = 1.0
 
-    def make_network(self) -> NetworkModel:
+    def make_network(self, topology: Topology) -> NetworkModel:
         if self.network == PAPER:
-            return PaperNetwork(self.topology, self.layers, self.congestion)
-        return make_network(self.network, self.topology)
+            return PaperNetwork(topology, self.layers, self.congestion)
+        return make_network(self.network, topology)
 
     def check(self) -> Workload:
-        network = self.make_network()
+        network = self.make_network(self.topology)
         workload = self.workload(network)
         workload.notes.extend(network.notes)
         return workload
 
     def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
         assert journal is None, "the comparison keeps no journals"
-        network = self.make_network()
+        network = self.make_network(self.topology)
         workload = self.workload(network)
         estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network))
         log = TimerLog()

@@ -12,7 +12,7 @@ _WIDTH = 10
 # The released scheduler reads the SLO column as a multiple of the run time (it draws 1.2, 2 and 10); a value that
 # large can only be seconds.
 _LARGEST_MULTIPLE = 100.0
-SLO_MULTIPLE = "SLO is a multiple of the run time, which the trace does not hold: deadline left out"
+SLO_MULTIPLE = "SLO is a multiple of the run time: the deadline is set when throughputs say how long that is"
 PRIORITY_ROUNDED = "priority weight is not a whole number: rounded"
 NO_STEPS = "number of steps missing or not above 0"
 
@@ -46,17 +46,18 @@ def _read(source: Source) -> Trace:
         if steps is None or steps <= 0:
             assembly.drop(NO_STEPS, line, name)
             continue
-        deadline = None
+        deadline, multiple = None, None
         if slo is not None and slo > _LARGEST_MULTIPLE:
             deadline = arrival + slo
         elif slo is not None and slo > 0:
+            multiple = slo
             assembly.repair(SLO_MULTIPLE, line, name)
         priority = round(weight) if weight is not None else 0
         if weight is not None and priority != weight:
             assembly.repair(PRIORITY_ROUNDED, line, name)
         assembly.rows.append(
             Row(name, arrival, asked[0], None, line, steps=steps, gpu_fraction=asked[1], model=known(fields[0]),
-                priority=priority, declared_steps=steps, deadline=deadline)
+                priority=priority, declared_steps=steps, deadline=deadline, slo=multiple)
         )  # fmt: skip
     assembly.notes.append("work is given in steps: a run time needs the throughput of each job type")
     return assembly.finish(from_first=False)

@@ -1,0 +1,32 @@
+"""What a GPU costs by the hour: from the catalog's cloud instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from dally.catalog.throughputs import gpu_name
+
+# Google Cloud, on demand, 2020: what the paper's experiments are priced with. For GPUs no instance of the catalog has.
+_PAPER = {"V100": 2.48, "P100": 1.46, "K80": 0.45}
+
+
+def dollars_per_hour(gpu_type: str, said: Mapping[str, float] | None = None) -> float | None:
+    """What the user said, else the cheapest instance of the catalog with this GPU, else the paper's price."""
+    wanted = gpu_name(gpu_type)
+    for name, price in (said or {}).items():
+        if gpu_name(name) == wanted:
+            return price
+    return _cheapest(wanted)
+
+
+@lru_cache(maxsize=256)
+def _cheapest(gpu: str) -> float | None:
+    from dally.catalog.store import find_machine, instances
+
+    prices = []
+    for name in instances():
+        machine = find_machine(instances()[name].machine)
+        if gpu_name(machine.gpu) == gpu:
+            prices.append(instances()[name].price / machine.gpus)
+    return min(prices, default=_PAPER.get(gpu))

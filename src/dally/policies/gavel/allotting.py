@@ -1,0 +1,175 @@
+"""From the jobs there are to an allocation of GPU time: builds the problem, calls the objective, keeps its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from dally.core.active import ActiveJob
+from dally.core.policy import View
+from dally.policies.gavel.allocation.problem import Allocation, JobRow, Problem
+from dally.policies.gavel.known import Known
+from dally.policies.gavel.prices import parse_pairs, prices_of
+from dally.policies.gavel.rounds import Columns, Floats
+
+if TYPE_CHECKING:
+    from dally.policies.gavel.allocation.solver import Solver
+
+COUNTS_MONEY = ("cost", "cost-slo")
+
+
+class Wishes(Protocol):
+    """The options this part reads."""
+
+    @property
+    def objective(self) -> str: ...
+    @property
+    def aware(self) -> bool: ...
+    @property
+    def optimum(self) -> str: ...
+    @property
+    def inside(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+    @property
+    def prices(self) -> str: ...
+    @property
+    def cost_form(self) -> str: ...
+    @property
+    def round(self) -> float: ...
+
+
+@dataclass(slots=True)
+class Member:
+    """A job under allocation."""
+
+    known: Known
+    job: ActiveJob
+    left_then: float = 0.0
+    isolated_rate: float = 0.0  # at the last allocation
+    isolated_so_far: float = 0.0
+
+
+class Allotter:
+    """One objective with what it keeps from one allocation to the next: a warm solver, isolated progress, notes."""
+
+    def __init__(self, options: Wishes, columns: Columns, workers: tuple[int, ...]) -> None:
+        self.options, self.columns, self.workers = options, columns, workers
+        self.entity_weights = parse_pairs(options.weights, "weights") or None
+        said = parse_pairs(options.prices, "prices")
+        self.notes: dict[str, None] = {}
+        self.prices: tuple[float, ...] = ()
+        if options.objective in COUNTS_MONEY:
+            self.prices, unknown = prices_of(columns.kinds, said)
+            self.notes.update(dict.fromkeys(unknown))
+        self._solver: Solver | None = None
+
+    def allocate(self, view: View, members: dict[str, Member], running: dict[str, int], now: float) -> Floats:
+        """Fractions of time, one row per member in order, one entry per column."""
+        if self.options.aware and self.options.objective not in (*COUNTS_MONEY, "isolated", "allox"):
+            everything = self._fastest(members, now)
+            if everything is not None:
+                return everything
+        rows = [self._row(member, now, len(members)) for member in members.values()]
+        problem = Problem(tuple(rows), self.columns.names, self.workers, self.columns.kind_of, self.prices,
+                          entity_weights=self.entity_weights)  # fmt: skip
+        found = self._solve(problem, running)
+        for note in found.notes:
+            self.notes[note] = None
+        return np.array([found.fractions[(row.id,)] for row in rows])
+
+    def _fastest(self, members: dict[str, Member], now: float) -> Floats | None:
+        """Every job all the time where it is fastest, if the GPUs there suffice: nobody can have more, so this is the
+        optimum of every objective that likes throughput, and no program is solved."""
+        room = list(self.workers)
+        made = np.zeros((len(members), len(self.columns.all)))
+        for place, member in enumerate(members.values()):
+            rates = member.known.rates
+            column = rates.index(max(rates))
+            kind = self.columns.kind_of[column]
+            room[kind] -= member.known.gpus
+            if room[kind] < 0 or rates[column] <= 0:
+                return None
+            made[place, column] = 1.0
+        for member in members.values():
+            self._book_isolated(member, now, len(members))
+        return made
+
+    def _book_isolated(self, member: Member, now: float, count: int) -> float:
+        """Steps left; books how long the finished ones would have taken alone on 1/M of the cluster."""
+        known = member.known
+        left = known.left(member.job, now, max(known.rates) * 360.0)
+        if member.isolated_rate > 0:
+            member.isolated_so_far += max(0.0, member.left_then - left) / member.isolated_rate
+        member.left_then = left
+        share = [n / count / known.gpus for n in self.workers]
+        scale = 1.0 / max(1.0, sum(share))
+        member.isolated_rate = sum(known.rates[self.columns.kind_of.index(kind)] * part * scale
+                                   for kind, part in enumerate(share))  # fmt: skip
+        return left
+
+    def _row(self, member: Member, now: float, count: int) -> JobRow:
+        job, known = member.job, member.known
+        left = self._book_isolated(member, now, count)
+        total = known.total if known.total is not None else left + known.done(job, now)
+        deadline = job.job.deadline
+        return JobRow(
+            job.id, job.gpus, known.rates, left, max(total, left), now - job.job.submit_time, job.job.submit_time,
+            float(job.job.priority) if job.job.priority > 0 else 1.0, job.job.tenant,
+            None if deadline is None else self._time_left(deadline - now, left / max(*known.rates, 1e-300)),
+            member.isolated_so_far,
+        )  # fmt: skip
+
+    def _time_left(self, until_deadline: float, quickest: float) -> float:
+        """To a deadline, less the two rounds by which what is dealt out may lag behind what was allocated, and a tenth
+        for the allocations in between: exactly enough is too late. Never less than the job needs at its fastest, as
+        long as that is in time."""
+        wanted = 0.9 * (until_deadline - 2.0 * self.options.round)
+        return min(max(wanted, 1.001 * quickest), until_deadline)
+
+    def _solve(self, problem: Problem, running: dict[str, int]) -> Allocation:
+        from dally.policies.gavel.allocation.allox import allox
+        from dally.policies.gavel.allocation.isolated import isolated
+        from dally.policies.gavel.allocation.objectives import OBJECTIVES
+        from dally.policies.gavel.allocation.solver import Solver
+
+        if self._solver is None:
+            self._solver = Solver()
+        name, aware = self.options.objective, self.options.aware
+        if name == "isolated":
+            return isolated(problem)
+        if name == "allox":  # it knows jobs of one GPU only; gangs get their part of the cluster
+            alone = replace(problem, jobs=tuple(job for job in problem.jobs if job.gpus == 1))
+            shared = isolated(problem)
+            matched = allox(alone, running={job: kind for job, kind in running.items() if (job,) in shared.fractions
+                                            and any(row.id == job for row in alone.jobs)}, aware=aware)  # fmt: skip
+            return Allocation({**shared.fractions, **matched.fractions}, matched.objective, matched.notes)
+        solve: Callable[..., Allocation] = OBJECTIVES[name]
+        if name == "hierarchical":
+            return solve(problem, inside=self.options.inside, aware=aware, solver=self._solver)
+        if name in COUNTS_MONEY:
+            return solve(problem, form=self.options.cost_form, aware=aware, solver=self._solver)
+        if name == "max-min-fairness" and self.options.optimum == "filled":
+            return solve(problem, aware=aware, solver=self._solver, fill=True)
+        if self.options.optimum == "central" and name in ("max-min-fairness", "makespan", "finish-time-fairness"):
+            central = _central(problem, name, aware)
+            if central is not None:
+                return central
+        return solve(problem, aware=aware, solver=self._solver)
+
+
+def _central(problem: Problem, name: str, aware: bool) -> Allocation | None:
+    """The optimum in the middle, where every column is a GPU type and every job runs somewhere."""
+    from dally.policies.gavel.released_objectives import objective
+
+    if problem.column_type != tuple(range(len(problem.workers))) or not problem.jobs:
+        return None
+    if any(max(job.throughput) <= 0 for job in problem.jobs):
+        return None
+    found = objective(name, aware)(problem.jobs, problem.workers)
+    rates = np.array([job.throughput for job in problem.jobs])
+    found = np.where(rates > 0, found, 0.0)
+    return Allocation({(job.id,): tuple(line) for job, line in zip(problem.jobs, found.tolist(), strict=True)}, 0.0)

@@ -1,0 +1,98 @@
+"""Gavel (Narayanan et al., OSDI'20): scheduling on unlike GPUs by allocating time on each type.
+
+An objective decides which fraction of time each job spends on each GPU type, given its throughput there; rounds of
+six minutes see to it that it gets it. `aware=false` is the same objective blind to GPU types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from dally.core.active import ActiveJob
+from dally.core.errors import UserError
+from dally.core.plan import Plan
+from dally.core.policy import View
+from dally.core.ranking import Rank
+from dally.policies.gavel.paper import PaperRounds
+from dally.policies.gavel.prices import parse_pairs
+from dally.policies.gavel.released import ReleasedRounds
+from dally.policies.options import option, written
+
+ObjectiveName = Literal["max-min-fairness", "fifo", "sjf", "makespan", "finish-time-fairness", "cost", "cost-slo",
+                        "throughput", "hierarchical", "isolated", "allox"]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class GavelOptions:
+    objective: ObjectiveName = option("max-min-fairness", "what the allocation of time optimises", source="section 4")
+    aware: bool = option(True, "look at throughputs per GPU type; false: all types are alike", source="section 4")
+    round: float = option(360.0, "length of a round", source="section 5: six minutes", unit="s")
+    reallocate: float = option(1920.0, "least time between two allocations", source="released code", unit="s")
+    backfill: bool = option(False, "free GPUs are given out inside a round too; paper: at its start only",
+                            source="section 5")  # fmt: skip
+    placement_sensitive: bool = option(False, "a second column per GPU type for gangs that are spread",
+                                       source="section 3.1")  # fmt: skip
+    # Not yet a yes or no: a GPU holds one job at a time. The rates of pairs are there (estimates.together), and so are
+    # the objectives' rows for pairs.
+    space_sharing: Literal["false"] = option("false", "pairs of jobs on the same GPUs: not available yet",
+                                             source="section 3.1")  # fmt: skip
+    throughputs: Literal["known", "estimated"] = option("known", "from profiles, or learned from what ran so far and "
+                                                        "completed by likeness", source="section 6")  # fmt: skip
+    optimum: Literal["filled", "central", "corner"] = option(
+        "filled", "which of many optima: everybody raised as far as it goes (max-min fairness; others: a corner), "
+        "the one in the middle (fairness and makespan), or a corner", source="section 4.3: water filling")  # fmt: skip
+    weights: str = option("", "of entities (a job's tenant) under hierarchical: a:2/b:1; others weigh 1")
+    inside: Literal["fairness", "fifo"] = option("fairness", "rule inside an entity", source="section 4.3")
+    prices: str = option("", "dollars per GPU and hour, V100:2.5/K80:0.4; default: the catalog's")
+    cost_form: Literal["sum", "ratio"] = option(
+        "sum", "steps per dollar summed over jobs, or steps over dollars: that one runs nothing but the best bargain",
+        source="released code; section 4.2 has the ratio")  # fmt: skip
+    variant: Literal["paper", "released"] = option("paper", "the paper, or the released simulator rule by rule")
+
+    def __post_init__(self) -> None:
+        if self.round <= 0:
+            raise UserError("policy 'gavel': round must be longer than 0 s")
+        parse_pairs(self.weights, "weights")
+        parse_pairs(self.prices, "prices")
+        if self.variant == "released" and (self.placement_sensitive or self.backfill
+                                           or self.throughputs == "estimated"):  # fmt: skip
+            raise UserError("policy 'gavel': variant=released has no placement_sensitive, backfill or "
+                            "throughputs=estimated")  # fmt: skip
+
+
+class Gavel:
+    """GPU time on every GPU type allocated by an objective, dealt out in rounds; knows how fast jobs are where."""
+
+    title: ClassVar[str] = "gavel"
+    source: ClassVar[str] = "Narayanan et al., OSDI'20"
+    preempts: ClassVar[bool] = False  # it looks at running jobs at its round boundaries, by its own list
+    chooses_gpu_type: ClassVar[bool] = True
+    Options: ClassVar[type] = GavelOptions
+
+    def __init__(self, options: GavelOptions) -> None:
+        self.options = options
+        self.rounds: PaperRounds | ReleasedRounds
+        if options.variant == "released":
+            self.rounds = ReleasedRounds(options.objective, options.aware, options.round, options.reallocate)
+        else:
+            self.rounds = PaperRounds(options)
+
+    @property
+    def name(self) -> str:
+        return written(self.title, self.options)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the objectives could not do, such as deadlines out of reach."""
+        return self.rounds.notes
+
+    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+        return Rank(job.job.submit_time)
+
+    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+        return ()
+
+    def plan(self, view: View, now: float) -> Plan:
+        return self.rounds.plan(view, now)
