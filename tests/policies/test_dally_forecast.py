@@ -58,7 +58,7 @@ def test_openings_are_the_moments_at_which_running_jobs_make_room() -> None:
     for name, machine in (("a", 0), ("b", 1), ("c", 2)):
         job, where = active(name, 3), Placement.of([(machine, 0b0111)])
         view.free.take(where)
-        forecast.got_gpus(job, where)
+        forecast.got_gpus(view, job, where)
         job.speed = 1.0
     view.free.take(at((3, 0b1111)))
     forecast.begin(view, 0.0)
@@ -70,7 +70,8 @@ def test_openings_are_the_moments_at_which_running_jobs_make_room() -> None:
 def test_openings_that_took_longer_than_expected_are_expected_later() -> None:
     forecast, scheduler = scene()
     view = scheduler.view
-    forecast.got_gpus(active("a", 4), at((0, 0b1111)))
+    first = active("a", 4)
+    forecast.got_gpus(view, first, at((0, 0b1111)))
     for machine in range(4):
         view.free.take_mask(machine, 0b1111)
     forecast.begin(view, 0.0)
@@ -78,24 +79,24 @@ def test_openings_that_took_longer_than_expected_are_expected_later() -> None:
     soon = forecast.opening(view, waiting.demand, 0, 0)
     forecast.expects(waiting, 0, soon)
     forecast.begin(view, 5 * soon)
-    forecast.got_gpus(waiting, at((1, 0b1111)))
+    forecast.got_gpus(view, waiting, at((1, 0b1111)))
     forecast.left_gpus(waiting)
     forecast.begin(view, 0.0)
+    forecast.got_gpus(view, first, at((0, 0b1111)))  # as at the beginning
     assert forecast.opening(view, waiting.demand, 0, 0) == pytest.approx(soon * 1.4)  # 0.9 · 1 + 0.1 · 5
     assert forecast.opening(view, Demand(3, None), 0, 0) == soon  # each demand learns for itself
 
 
-def test_without_declarations_a_job_is_expected_to_run_as_long_again_or_as_its_like_did() -> None:
-    forecast, scheduler = scene(known=False)
-    job = active("g", 2)
-    assert forecast.left(scheduler.view, job, 0.0) == 0
-    ended = active("a", 2)
-    ended.executed = 300.0
-    forecast.ended(ended)
-    assert forecast.left(scheduler.view, job, 0.0) == 300
-    job.executed = 1000.0
-    assert forecast.left(scheduler.view, job, 0.0) == 1000
-    assert forecast.size(scheduler.view, job, 0.0) == 1000  # the order is least attained service
+def test_a_job_that_outlasts_its_declaration_is_expected_to_end_later_not_at_once() -> None:
+    forecast, scheduler = scene()
+    view = scheduler.view
+    job = active("a", 4)
+    forecast.begin(view, 0.0)
+    view.free.take(at((0, 0b1111)))
+    forecast.got_gpus(view, job, at((0, 0b1111)))
+    job.work_done = 150.0  # it declared 100
+    forecast.begin(view, 150.0)
+    assert forecast.opening(view, Demand(16, None), 2, 0) > 150.0 + 1.0
 
 
 def test_a_failed_machine_is_nobodys_opening() -> None:

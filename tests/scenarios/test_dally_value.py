@@ -10,7 +10,7 @@ from builders import Flat, Played, cluster, job, play, seeded_trace
 from dally.core.plan import Migrate, Preempt, Start, Wait
 from dally.core.reasons import Token
 from dally.core.topology import Topology
-from dally.simulator.knowledge import Nothing
+from dally.simulator.knowledge import Noisy, Nothing, Perfect
 
 HOUR = 3600.0
 VALUE = "dally[timers=value]"
@@ -72,7 +72,7 @@ def test_small_jobs_are_packed_so_that_a_machine_stays_whole() -> None:
 @pytest.mark.parametrize(("waiting", "preempted"), [(100.0, True), (4.0 * HOUR, False)])
 def test_gpus_are_taken_after_the_lease_and_only_by_who_has_far_less_left(waiting: float, preempted: bool) -> None:
     played = play([job("long", 4, 5 * HOUR), job("w", 4, waiting, 10)], cluster(1, 1, 4), VALUE)
-    assert played.times(Preempt, "long") == ([HOUR] if preempted else [])
+    assert played.times(Preempt, "long") == ([600.0] if preempted else [])
 
 
 def test_who_sits_far_moves_near_when_that_saves_more_than_it_costs() -> None:
@@ -89,7 +89,26 @@ def test_without_declarations_least_attained_service_goes_first_and_everybody_en
                   estimates=Nothing())  # fmt: skip
     assert {row.outcome for row in played.run.ledger.rows} == {"finished"}
     served = play([job("old", 4, 3 * HOUR), job("new", 4, HOUR, 10)], cluster(1, 1, 4), VALUE, estimates=Nothing())
-    assert served.times(Preempt, "old")[0] == HOUR  # it has had an hour, the newcomer nothing
+    assert served.times(Preempt, "old")[0] == 600.0  # it has had ten minutes, the newcomer nothing
+
+
+def test_a_job_that_would_outlast_all_others_is_not_left_to_the_end() -> None:
+    # 8 GPUs; short jobs for 60 h of them all and one job of 40 h on one GPU: shortest first would end after 97 h
+    specs = [job("pole", 1, 40 * HOUR), *(job(f"s{i}", 1, 2 * HOUR) for i in range(240))]
+    played = play(specs, cluster(1, 1, 8), VALUE)
+    assert 60 * HOUR <= (played.run.ledger.last_end or 0.0) < 75 * HOUR
+    begun = played.times(Start, "pole")[0]
+    assert begun > 10 * HOUR  # but not before it has to be
+
+
+def test_noise_in_declarations_is_noticed_and_discounted() -> None:
+    trace = seeded_trace(5, jobs=200, sizes=(1, 1, 2, 4), span=10_000, longest=4000)
+    work = {one.id: truth.duration or 0.0 for one, truth in zip(trace.jobs, trace.truths, strict=True)}
+    jct = {}
+    for name, estimates in (("exact", Perfect(work)), ("noisy", Noisy(work, 0.7, 1)), ("none", Nothing())):
+        rows = play(trace, cluster(1, 2, 4), VALUE, estimates=estimates).run.ledger.rows
+        jct[name] = math.fsum(row.jct or 0.0 for row in rows)
+    assert jct["exact"] < jct["noisy"] < jct["none"], jct
 
 
 def test_a_large_gang_is_not_starved_by_a_stream_of_small_jobs() -> None:

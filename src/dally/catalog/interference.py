@@ -8,9 +8,10 @@ The first factor is compute: where more than one GPU is wanted in all, each gets
 proportion to what each wants: a job with long kernels and few gaps holds the GPU longer each time it gets it.
 The second is waiting: after each of its gaps (1 − u_i) a job's next kernel queues behind a neighbour's.
 
-κ and β are ours, set so that Gandiva's two published pairs (OSDI'18, section 3) come out: two language models
-(u = 0.5) slow each other by 19 %, and ResNet-50 (0.95) beside one hardly suffers (11 %). How far that is from
-Gavel's 1,881 measured pairs is said in docs/gandiva.md: the order is right on average, single pairs are not.
+κ and β are ours. κ follows from the first of Gandiva's two published pairs (OSDI'18, section 3): two language models
+(u = 0.5) slow each other by 19 %. ResNet-50 (0.95) beside one hardly suffers: 11 % with β = 3, which was chosen after
+looking at Gavel's 1,881 measured pairs. How far the formula is from those is said in docs/gandiva.md: the order is
+right on average, single pairs are not.
 """
 
 from __future__ import annotations

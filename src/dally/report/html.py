@@ -129,11 +129,15 @@ def _bars(runs: Sequence[ReportRun], figure: str, multiple: str) -> dict[str, An
         value, times = getattr(run.summary, figure), getattr(run.summary, multiple)
         rows.append({"value": value or 0.0, "text": time_text(value),
                      "note": "" if times is None else f"{times_text(times)} bound"})  # fmt: skip
-    bounds = {getattr(run.summary.lower_bound, figure) for run in runs}
-    # Where different jobs finished the bounds differ, and one line would be wrong for all but one run.
-    bound = bounds.pop() if len(bounds) == 1 else None
+    bound = _common_bound(runs, figure)
     return {"rows": rows, "ref": bound and {"value": bound, "label": f"lower bound {time_text(bound)}"},
             "log": spans_decades([getattr(run.summary, figure) for run in runs])}  # fmt: skip
+
+
+def _common_bound(runs: Sequence[ReportRun], figure: str) -> float | None:
+    """Where different jobs finished, or some were packed, the bounds differ: one line would be wrong for some run."""
+    bounds: set[float | None] = {getattr(run.summary.lower_bound, figure) for run in runs}
+    return bounds.pop() if len(bounds) == 1 else None
 
 
 def _sections(comparison: Comparison, data: dict[str, Any], chapters: Sequence[Chapter]) -> str:
@@ -161,12 +165,14 @@ def _table_section(comparison: Comparison) -> str:
     def caption(text: str, field: str) -> str:
         return text + log_text([getattr(run.summary, field) for run in comparison.runs])
 
+    shorter = "Shorter is better; nothing can be left of the dashed line."
+    if _common_bound(comparison.runs, "avg_jct") is None:
+        shorter = "Shorter is better; the policies have different lower bounds."
     figures = [
         markup.figure(name, title, caption(text, field), _bar_alt(comparison, name, title),
                       _figure_table(comparison, field, multiple), legend=False)
         for name, title, text, field, multiple in (
-            ("avg-jct", "Average JCT", "Shorter is better; nothing can be left of the dashed line.", "avg_jct",
-             "avg_jct_over_bound"),
+            ("avg-jct", "Average JCT", shorter, "avg_jct", "avg_jct_over_bound"),
             ("makespan", "Makespan", "From the first submission to the last end.", "makespan",
              "makespan_over_bound"))
     ]  # fmt: skip

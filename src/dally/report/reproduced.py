@@ -15,7 +15,7 @@ from dally.report.compared import ReportRun
 from dally.report.html import write_report
 from dally.report.metrics import Summary, summarise
 from dally.report.page import made_by, render_page
-from dally.report.wording import column_times, listed, log_text, share_text, spans_decades, time_text
+from dally.report.wording import hours_text, listed, log_text, share_text, spans_decades
 from dally.simulator.reproduce import dally as paper
 from dally.simulator.reproduce.dally_network import TimedRun
 
@@ -87,17 +87,17 @@ def change_text(value: float | None) -> str:
 
 def measured_table(cell: Cell) -> tuple[list[str], list[list[str]]]:
     """All policies in figures, the lower bound below them, the authors' clean re-run beside where it is known."""
-    columns = {key: column_times([getattr(s, key) for s in cell.summaries]) for key, _ in FIGURES}
-    # per job: the sum over all of them says nothing to anybody
-    columns["comm_seconds"] = column_times([s.comm_seconds / max(s.finished, 1) for s in cell.summaries])
     rerun = cell.setting.rerun
-    head = ["", *(title if key != "comm_seconds" else "communication per job" for key, title in FIGURES), "share"]
+    head = ["hours", *(title if key != "comm_seconds" else "communication per job" for key, title in FIGURES),
+            "its share"]  # fmt: skip
     rows = []
-    for index, (contender, summary) in enumerate(zip(cell.contenders, cell.summaries, strict=True)):
-        texts = (columns[key][index] for key, _ in FIGURES)
-        rows.append([contender.title, *texts, share_text(summary.comm_share)])
+    for contender, summary in zip(cell.contenders, cell.summaries, strict=True):
+        # per job: the sum over all of them says nothing to anybody
+        values = (getattr(summary, key) / (1 if key != "comm_seconds" else max(summary.finished, 1))
+                  if getattr(summary, key) is not None else None for key, _ in FIGURES)  # fmt: skip
+        rows.append([contender.title, *map(hours_text, values), share_text(summary.comm_share)])
     bound = cell.auto.lower_bound
-    rows.append(["lower bound", time_text(bound.makespan), time_text(bound.avg_jct), *[""] * (len(FIGURES) - 1)])
+    rows.append(["lower bound", hours_text(bound.makespan), hours_text(bound.avg_jct), *[""] * (len(FIGURES) - 1)])
     if rerun:
         head.append("authors' re-run, h")
         for row, contender in zip(rows, cell.contenders, strict=False):
@@ -125,6 +125,7 @@ def findings(cells: Sequence[Cell]) -> list[str]:
     for against, text in (
         (paper.NO_WAIT, "Waiting against not waiting"),
         (paper.CONSOLIDATED, "Tuned timers against waiting for ever"),
+        (paper.GANDIVA, "Tuned timers against Gandiva's affinity and migration"),
         (paper.VALUE, "Tuned timers against waiting by value (ours)"),
     ):  # fmt: skip
         pairs = [(change(cell.auto, other, "avg_jct"), change(cell.auto, other, "makespan"))
@@ -224,9 +225,9 @@ def write_overview(cells: Sequence[Cell], said: Sequence[str], notes: Sequence[s
             name = f"{figure.replace('_', '-')}-{number}"
             values = [getattr(summary, figure) for summary in cell.summaries]
             bound = getattr(cell.auto.lower_bound, figure)
-            rows = [[each, time_text(value)] for each, value in zip(titles, values, strict=True)]
-            bars[name] = {"rows": [{"value": value or 0.0, "text": time_text(value)} for value in values],
-                          "ref": bound and {"value": bound, "label": f"lower bound {time_text(bound)}"},
+            rows = [[each, f"{hours_text(value)} h"] for each, value in zip(titles, values, strict=True)]
+            bars[name] = {"rows": [{"value": value or 0.0, "text": f"{hours_text(value)} h"} for value in values],
+                          "ref": bound and {"value": bound, "label": f"lower bound {hours_text(bound)} h"},
                           "log": spans_decades(values)}  # fmt: skip
             alt = f"Bar chart. {title}: {listed([' '.join(row) for row in rows])}."
             table = markup.table(["policy", title.lower()], rows)
@@ -242,7 +243,7 @@ def write_overview(cells: Sequence[Cell], said: Sequence[str], notes: Sequence[s
     links = "".join(f'<a href="#cell-{number}">{escape(cell.setting.title)}</a>'
                     for number, cell in enumerate(cells))  # fmt: skip
     page = render_page(
-        title="Dally's comparison again", subject=f"{len(cells)} cells, {len(titles)} policies",
+        title="Dally's comparison again", subject=f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, {len(titles)} policies",
         verdict=markup.prose(f"Published, up to: {headline}."), lead="",
         sections=f'<nav aria-label="Cells">{links}</nav>' + markup.section(
             "findings", "What reproduces", "", f'<div class="card"><ul>{items}</ul></div>') + "".join(parts),

@@ -13,6 +13,8 @@ ABSENT = "–"
 def time_text(value: float | None) -> str:
     if value is None or value != value:
         return ABSENT
+    if value >= 1000 * 86400.0:
+        return f"{value / 86400.0:,.0f} d"
     return "0 s" if value == 0 else show_time(value)
 
 
@@ -31,6 +33,11 @@ def column_times(values: Sequence[float | None]) -> list[str]:
     middle = known[len(known) // 2]
     unit, factor = next((unit, factor) for unit, factor, least in _UNITS if middle >= least)
     return [ABSENT if value is None else f"{_figure(value / factor)} {unit}" if value else "0" for value in values]
+
+
+def hours_text(value: float | None) -> str:
+    """Hours without their unit, for tables and papers that speak of hours throughout: 0.15, 46.8, 22,226."""
+    return ABSENT if value is None or value != value else _figure(value / 3600)
 
 
 def _figure(value: float) -> str:
@@ -53,6 +60,8 @@ def share_text(value: float | None) -> str:
     if value is None or value != value:
         return ABSENT
     percent = 100 * value
+    if 0 < percent < 0.001:
+        return "under 0.001 %"
     return f"{percent:.2g} %" if 0 < abs(percent) < 1 else f"{percent:.1f} %"
 
 

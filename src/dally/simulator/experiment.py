@@ -85,8 +85,10 @@ class Experiment:
         workload.notes.extend(network.notes)
         return workload
 
-    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
-        """One policy, from the first arrival to the last end. `journal`: the file to write."""
+    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None,
+            listeners: tuple[Sink, ...] = ()) -> Run:  # fmt: skip
+        """One policy, from the first arrival to the last end. `journal`: the file to write; `listeners`: who else
+        hears of every entry."""
         network = self.make_network(self.topology)
         made = make_policy(policy)
         workload = self.workload(network, any_type=getattr(made, "chooses_gpu_type", False))
@@ -97,14 +99,14 @@ class Experiment:
                                    Rates(workload.reference, network, self.topology))  # fmt: skip
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:
-            sinks: tuple[Sink, ...] = ()
+            sinks = listeners
             if journal is not None:
                 about = {"policy": made.name, "trace": self.trace.name, "cluster": self.topology.name,
                          "network": self.network, "preemption_cost": self.preemption_cost,
                          "seed": self.seed}  # fmt: skip
                 if getattr(made, "shares", False):
                     about |= {"slices": self.slices, "measurement_noise": self.measurement_noise}
-                sinks = (files.enter_context(JournalFile(journal, **about)),)
+                sinks = (files.enter_context(JournalFile(journal, **about)), *listeners)
             return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
                             sinks=sinks, progress=progress, interference=make_interference(self.interference),
                             meter=NoisyMeter(self.measurement_noise, self.seed),

@@ -27,7 +27,7 @@ T = TypeVar("T")
 @click.option("--workloads", metavar="W1,W2", help="Of the drawn ones: batch, poisson; default: both.")
 @click.option("--clusters", metavar="C1,C2,…", help="Racks x machines x GPUs; default: 4x8x8.")
 @click.option("--fabrics", metavar="F1,F2", help="dally, dally-congested; default: both.")
-@click.option("--policies", metavar="P1,P2,…", help="Default: the nine of the comparison.")
+@click.option("--policies", metavar="P1,P2,…", help="Default: the eleven of the comparison.")
 @click.option("--full", is_flag=True, help="All three clusters: 2x4x8, 4x8x8, 8x8x8.")
 @click.option("--network", default="paper", show_default=True, metavar="N",
               help="paper: the authors' rules, fabric and step times; or any of `dally simulate --network`.")
@@ -43,8 +43,8 @@ def dally(traces: tuple[str, ...], layers: Path | None, workloads: str | None, c
           workers: int | None, out: Path | None, as_json: bool, quiet: bool) -> None:  # fmt: skip
     """Dally (arXiv 2401.16492): a batch of 500 jobs and a Poisson week, on near and on congested links.
 
-    Compares auto-tuned Dally with FIFO, Tiresias (as its authors had it, and in full), no-wait, fully consolidated,
-    manual timers, waiting by value, SRTF with perfect knowledge, and the lower bound.
+    Compares auto-tuned Dally with FIFO, Tiresias and Gandiva (as its authors had them, and in full), no-wait, fully
+    consolidated, manual timers, waiting by value, SRTF with perfect knowledge, and the lower bound.
 
     \b
     dally reproduce dally --out out

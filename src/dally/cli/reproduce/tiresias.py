@@ -20,7 +20,7 @@ from dally.cli.reproduce.folder import check_all_ran, make_folder, write_report
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
 def tiresias(quick: bool, draws: int | None, seed: int, loads: tuple[float, ...], workers: int | None,
              out: Path | None, quiet: bool) -> None:  # fmt: skip
-    """Tiresias (NSDI'19): FIFO, SRTF, Tiresias-L and Tiresias-G on 60 and on 2,000 GPUs.
+    """Tiresias (NSDI'19): FIFO, SRTF, Gandiva, Tiresias-L and Tiresias-G on 60 and on 2,000 GPUs.
 
     \b
     dally reproduce tiresias --quick

@@ -3,7 +3,7 @@
 Least remaining time first is right for the average and wrong for the end: it leaves the longest jobs to the last, where
 one of them keeps a whole cluster waiting. With every GPU busy, what is known would be done after
 D = Σ GPUs · time left / GPUs of the cluster. A job that needs longer than D ends last unless it runs now. It goes first
-then, and only jobs that need a small part of its time may take its GPUs. D shrinks while jobs end, so each long job
+then, and only wider gangs that need a small part of its time may take its GPUs. D shrinks while jobs end, so each long job
 gets its turn at the latest moment at which it does not prolong the whole. An eighth of the cluster is the most that
 long poles get: a wide one held for its length would cost the average more than the end is worth.
 """
@@ -19,7 +19,8 @@ from dally.policies.dally.ends import Ends
 
 URGENT = 1.2  # times D a job needs before it counts: later jobs, which nobody knows yet, will stretch D
 SHARE = 1 / 8  # of the GPUs
-BRIEF = 1 / 10  # of a pole's time left: what needs less may still take its GPUs
+BRIEF = 1 / 10  # of a pole's time left: a wider gang that needs less may still take its GPUs
+WIDER = 1  # times a pole's GPUs; a narrow job finds GPUs elsewhere, and many of them would take the pole's in turn
 
 
 class LongPoles:
@@ -68,7 +69,7 @@ class LongPoles:
     def started(self, job: ActiveJob) -> None:
         self._room -= job.gpus
 
-    def may_lose_gpus(self, job_id: str, to_job_of: float) -> bool:
-        """Whether a running job may make room for one that needs so long."""
-        time = self._running.get(job_id)
-        return time is None or to_job_of < BRIEF * time
+    def may_lose_gpus(self, job: ActiveJob, to: ActiveJob, need: float) -> bool:
+        """Whether a running job may make room for another that needs so long."""
+        time = self._running.get(job.id)
+        return time is None or (to.gpus > WIDER * job.gpus and need < BRIEF * time)

@@ -212,7 +212,7 @@ class _Round:
         least = MARGIN * max(0.0, self._aged(job))
         need = self.forecast.run_time_at(self.view, job, tier, self.now)
         victims = [(size, v) for size, _, v in self.behind if size > least and v.id not in self.evicted
-                   and self.forecast.poles.may_lose_gpus(v.id, need)]  # fmt: skip
+                   and self.forecast.poles.may_lose_gpus(v, job, need)]  # fmt: skip
         if not victims:
             return None
         best: tuple[int, list[ActiveJob]] | None = None

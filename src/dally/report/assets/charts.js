@@ -4,7 +4,7 @@
 const Charts = (() => {
   const NS = "http://www.w3.org/2000/svg";
   const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 4", "6 2 2 2 2 2"];
-  const COLOURS = 10;
+  const COLOURS = 12;
   const hidden = new Set();
   const plots = [];
   const PAPER = 680; // CSS pixels between the margins of a printed page, less a card's padding
@@ -34,7 +34,7 @@ const Charts = (() => {
       () => `M${x - r},${y - r * 1.2}h${2 * r}L${x},${y}L${x + r},${y + r * 1.2}h${-2 * r}L${x},${y}Z`,
       () => `M${x - r * 1.2},${y - r}v${2 * r}L${x},${y}L${x + r * 1.2},${y + r}v${-2 * r}L${x},${y}Z`,
     ];
-    return shapes[slot % shapes.length]();
+    return shapes[(slot + Math.floor(slot / shapes.length)) % shapes.length](); // shifted in each round, as colours and dashes are
   }
   const marker = (slot, x, y, r, parent) =>
     make("path", { d: markerPath(slot, x, y, r), style: `fill:${colour(slot)}`, class: "marker" }, parent);

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from dally.core.journal import Sink
 from dally.core.topology import Topology
 from dally.network.artist import ArtistDimension, original_dimension
 from dally.network.astra.layers import Layer, compute_ns
@@ -18,14 +19,9 @@ from dally.network.fidelity import Artist
 from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.network.shape import Shape
-from dally.policies.options import make_policy
-from dally.simulator.costs import make_cost
 from dally.simulator.experiment import Experiment
-from dally.simulator.faults import Faults
-from dally.simulator.knowledge import make_estimates, speeds
 from dally.simulator.reproduce.timer_log import Timer, TimerLog
-from dally.simulator.run import Progress, Run, simulate
-from dally.simulator.workload import Workload
+from dally.simulator.run import Progress, Run
 
 PAPER = "paper"
 CONGESTION = {"dally": 1.0, "dally-congested": 10.0}
@@ -91,18 +87,9 @@ class PaperExperiment(Experiment):
             return PaperNetwork(topology, self.layers, self.congestion)
         return make_network(self.network, topology)
 
-    def check(self) -> Workload:
-        network = self.make_network(self.topology)
-        workload = self.workload(network)
-        workload.notes.extend(network.notes)
-        return workload
-
-    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None) -> Run:
-        assert journal is None, "the comparison keeps no journals"
-        network = self.make_network(self.topology)
-        workload = self.workload(network)
-        estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network))
+    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None,
+            listeners: tuple[Sink, ...] = ()) -> Run:  # fmt: skip
         log = TimerLog()
-        run = simulate(workload, self.topology, make_policy(policy), network, make_cost(self.preemption_cost),
-                       faults=Faults(), estimates=estimates, sinks=(log,), progress=progress)  # fmt: skip
+        # not super(): a dataclass with slots is another class than the one `super()` was compiled in
+        run = Experiment.run(self, policy, journal=journal, progress=progress, listeners=(*listeners, log))
         return TimedRun(**{field.name: getattr(run, field.name) for field in fields(run)}, timers=tuple(log.timers))
