@@ -27,10 +27,23 @@ class Cell:
         return min((name for name in BASELINES if name in self.figures), key=lambda n: self.figures[n][figure])
 
     @property
-    def contended(self) -> bool:
-        """Queueing is over a fifth of the best baseline's average JCT."""
+    def name(self) -> str:
+        return f"{self.workload}, {self.cluster}, {self.fabric}"
+
+    @property
+    def queueing_share(self) -> float:
+        """Of the best baseline's average JCT."""
         best = self.figures[self.best("avg_jct")]
-        return best["avg_queueing"] > 0.2 * best["avg_jct"]
+        return best["avg_queueing"] / best["avg_jct"]
+
+    @property
+    def contended(self) -> bool:
+        return self.queueing_share > 0.2
+
+    @property
+    def possible(self) -> float:
+        """The lowest ratio to the best baseline's average JCT that the lower bound leaves possible."""
+        return self.figures["value"]["bound"] / self.figures[self.best("avg_jct")]["avg_jct"]
 
     def ratio(self, entrant: str, figure: str, against: str | None = None) -> float:
         """The entrant's figure over that of a baseline: the best there is in this figure, unless named."""
@@ -114,4 +127,35 @@ def show(rows: list[Row]) -> None:
 
 
 def write_page(rows: list[Row], folder: Path) -> None:
-    raise NotImplementedError
+    """`table.md` and the plots beside it."""
+    from grid_plots import rows as rows_plot
+    from grid_plots import scatter
+
+    found = cells(rows)
+    contended = [cell for cell in found if cell.contended]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "jct.svg").write_text(scatter(found, "avg_jct", "Average JCT over that of the best baseline, all cells"))
+    (folder / "makespan.svg").write_text(
+        scatter(found, "makespan", "Makespan over that of the best baseline, all cells", ("value",)))  # fmt: skip
+    title = "Average JCT over that of the best baseline, cells where jobs queue"
+    (folder / "contended.svg").write_text(rows_plot(contended, "avg_jct", title))
+    lines = [f"{len(found)} cells, {sum(cell.seeds for cell in found)} instances of 9 runs each.", "",
+             "| goal | reached in | missed by most |", "|---|---|---|"]  # fmt: skip
+    for goal in goals(found):
+        worst = f"{goal.missed[0][0]:.2f} ({goal.missed[0][1].name})" if goal.missed else "–"
+        lines.append(f"| {goal.text} | {goal.asked - len(goal.missed)} of {goal.asked} | {worst} |")
+    beyond = sum(cell.possible > 0.8 for cell in contended)
+    lines += ["", f"In {beyond} of the {len(contended)} cells where jobs queue, the lower bound itself is less than "
+              "20 % below the best baseline: nothing could reach the goal there.", "", "## Cells", "",
+              "Ratios to the best baseline of the cell, below 1 is better; p99 to the baseline with the best average; "
+              "*possible*: the lower bound over the best baseline's average; *n*: seeds.", "",
+              "| cell | n | best baseline | its average, h | queueing | declared | noisy 0.7 | none | p99 | makespan "
+              "| possible | over bound |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for cell in found:
+        best = cell.best("avg_jct")
+        own = [f"{cell.ratio(name, 'avg_jct'):.2f}" if name in cell.figures else "" for name in VALUES]
+        bound = cell.figures["value"]["avg_jct"] / cell.figures["value"]["bound"]
+        lines.append(f"| {cell.name} | {cell.seeds} | {best} | {cell.figures[best]['avg_jct'] / 3600:.2f} | "
+                     f"{cell.queueing_share:.0%} | {' | '.join(own)} | {cell.ratio('value', 'p99_jct', best):.2f} | "
+                     f"{cell.ratio('value', 'makespan'):.2f} | {cell.possible:.2f} | {bound:.2f} |")  # fmt: skip
+    (folder / "table.md").write_text("\n".join(["# The grid: every cell", "", *lines, ""]), encoding="utf-8")

@@ -11,7 +11,7 @@ from tests.cli.conftest import Dally
 from tests.cli.test_bad_input import check_one_clear_line
 
 SMALL = ("reproduce", "dally", "--jobs", "25", "--clusters", "1x2x8", "--workers", "1")
-FEW = ("--policies", "dally[timers=infinite],dally,fifo")
+FEW = ("--policies", "dally[timers=infinite],dally[timers=auto],fifo")
 
 
 def test_it_prints_published_and_measured_and_says_what_reproduces(dally: Dally) -> None:
@@ -23,7 +23,7 @@ def test_it_prints_published_and_measured_and_says_what_reproduces(dally: Dally)
 
 
 def test_it_leaves_an_overview_a_report_per_cell_and_all_figures(dally: Dally, tmp_path: Path) -> None:
-    done = dally(*SMALL, "--policies", "fifo,dally", "--workloads", "batch", "--out", "out", "--quiet")
+    done = dally(*SMALL, "--policies", "fifo,dally[timers=auto]", "--workloads", "batch", "--out", "out", "--quiet")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     cells = ["batch-1x2x8-dally", "batch-1x2x8-dally-congested"]
@@ -50,7 +50,7 @@ def test_json_has_the_change_against_every_policy(dally: Dally) -> None:
 
 def test_another_trace_can_be_compared_and_all_at_once_is_a_batch(dally: Dally, small_trace: Path) -> None:
     done = dally("reproduce", "dally", "--trace", str(small_trace), "--clusters", "1x2x8", "--fabrics", "dally",
-                 "--policies", "fifo,dally", "--workers", "1", "--json", "--quiet")  # fmt: skip
+                 "--policies", "fifo,dally[timers=auto]", "--workers", "1", "--json", "--quiet")  # fmt: skip
     assert done.returncode == 0, done.stderr
     cell = json.loads(done.stdout)["cells"][0]
     assert (cell["workload"], cell["jobs"], cell["trace"]) == ("poisson", 20, str(small_trace))
@@ -63,7 +63,7 @@ BROKEN = {
     "a cluster twice": ["--clusters", "2x4x8,2x4x8"],
     "clusters and full": ["--clusters", "2x4x8", "--full"],
     "no dally": ["--policies", "fifo,srtf"],
-    "unknown policy": ["--policies", "dally,magic"],
+    "unknown policy": ["--policies", "dally[timers=auto],magic"],
     "unknown network": ["--network", "carrier-pigeon"],
     "layers that nobody reads": ["--network", "ideal", "--layers", "."],
     "layers that are not there": ["--layers", "."],

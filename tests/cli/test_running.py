@@ -74,15 +74,15 @@ def test_help_shows_examples_and_every_command_answers_it(dally: Dally) -> None:
 
 def test_ctrl_c_ends_cleanly_with_what_was_computed_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "dally.cli.main", "simulate", "-t", "synth:philly", "--jobs", "200000", "--load", "0.9",
+        [sys.executable, "-m", "dally.cli.main", "simulate", "-t", "synth:philly", "--jobs", "100000", "--load", "0.9",
          "-c", "4x8x8", "-p", "fifo", "--json", "--out", "out"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
     journal = tmp_path / "out/journal.jsonl.gz"
     while process.poll() is None and not (journal.exists() and journal.stat().st_size > 50_000):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=300)
     figures = json.loads(out)
-    assert figures["complete"] is False and 0 < figures["finished"] < 200_000
+    assert figures["complete"] is False and 0 < figures["finished"] < 100_000
     assert "Traceback" not in errors
     assert (tmp_path / "out/jobs.csv").exists()

@@ -13,7 +13,7 @@ from dally.core.scheduler import Scheduler
 from dally.policies.options import make_policy
 from dally.simulator.knowledge import Perfect
 
-POLICIES = ["dally", "dally[timers=manual]", "dally[timers=infinite]", "dally[timers=none]",
+POLICIES = ["dally[timers=auto]", "dally[timers=manual]", "dally[timers=infinite]", "dally[timers=none]",
             "dally[timers=value]"]  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_an_end_costs_as_many_calls_with_thousands_waiting_as_with_a_hundred(pol
 def test_gangs_that_decline_cost_nothing_each() -> None:
     counted = []
     for queue in (100, 1_000, 5_000):
-        scheduler = Scheduler(cluster(2, 2, 4), make_policy("dally"), SilentWorld(), Journal())
+        scheduler = Scheduler(cluster(2, 2, 4), make_policy("dally[timers=auto]"), SilentWorld(), Journal())
         for machine in range(4):
             scheduler.free.take_mask(machine, 0b1100)
         scheduler.step(0.0, [ev.Arrived(Job(f"w{i}", 0.0, 4)) for i in range(queue)])

@@ -14,7 +14,7 @@ from dally.traces import load_trace
 HOUR = 3600.0
 BATCH = "traces/dally/sense_500jobs_0start0arrival-withBert.json"
 # Hours on 8x8x8, one run each. Differences under 15 % flip with the granularity of that simulation.
-AUTHORS = {"dally": (235, 31.5), "dally[timers=infinite]": (227, 29.3)}
+AUTHORS = {"dally[timers=auto]": (235, 31.5), "dally[timers=infinite]": (227, 29.3)}
 
 
 @pytest.fixture

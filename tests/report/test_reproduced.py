@@ -117,3 +117,13 @@ def test_chapters_are_drawn_and_timers_do_not_vanish_with_a_policy(few_runs: lis
         assert drawn(page, "comm-cdf") == names[1:] and drawn(page, "timer-machine") == ["8 GPUs"]
         browser.close()
     assert complaints == []
+
+
+def test_gandiva_has_its_own_sentence_and_times_are_in_hours(few_runs: list[ReportRun]) -> None:
+    auto = replace(few_runs[0].summary, avg_jct=3600.0 * 46.8, makespan=3600.0 * 22_226)
+    other = replace(auto, avg_jct=3600.0 * 93.6)
+    setting = paper.Setting(paper.Load(paper.BATCH), "4x8x8", "dally")
+    cell = Cell(setting, 100, paper.contenders([paper.AUTO, paper.GANDIVA]), (auto, other), (0, 0))
+    assert "Tuned timers against Gandiva's affinity and migration: average JCT −50 %, makespan 0 %." in findings([cell])
+    head, rows = measured_table(cell)
+    assert head[0] == "hours" and rows[0][1:3] == ["22,226", "46.8"]

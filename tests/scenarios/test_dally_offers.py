@@ -174,7 +174,7 @@ def test_the_timer_of_the_tier_that_has_room_is_the_one_that_wakes() -> None:
 
 
 def test_a_wait_that_paid_makes_the_next_one_of_that_demand_longer() -> None:
-    scene = Scene("dally[floors=0.25/9]", cluster(1, 3, 4), free=(0, 1, 2))
+    scene = Scene("dally[timers=auto,floors=0.25/9]", cluster(1, 3, 4), free=(0, 1, 2))
     scene.arrive(0.0, ("a", 4))
     scene.vacate(3 * HOUR, 0)
     assert scene.scheduler.jobs["a"].placement == at((0, 0b1111))  # a machine, after three leases
@@ -265,13 +265,13 @@ def lease_scene(policy: str, free: tuple[int, ...] = (4, 0, 0, 0)) -> Scene:
 
 
 def test_a_lease_that_nobody_else_wants_is_extended_at_no_cost() -> None:
-    scene = lease_scene("dally")
+    scene = lease_scene("dally[timers=auto]")
     assert scene.at(HOUR, ev.LeaseEnded("held")) == [pl.Extend("held", HOUR)]
     assert scene.scheduler.jobs["held"].preemptions == 0
 
 
 def test_a_job_before_it_in_the_order_takes_the_gpus_of_an_ended_lease() -> None:
-    scene = lease_scene("dally")
+    scene = lease_scene("dally[timers=auto]")
     assert scene.arrive(10.0, ("new", 4)) == []  # the lease protects it
     preempt, start = sorted(scene.at(HOUR, ev.LeaseEnded("held")), key=lambda a: type(a).__name__)
     assert preempt == pl.Preempt("held") and start == pl.Start("new", at((0, 0b1111)), HOUR)
@@ -279,7 +279,7 @@ def test_a_job_before_it_in_the_order_takes_the_gpus_of_an_ended_lease() -> None
 
 @pytest.mark.parametrize(("speed", "keeps"), [(0.2, True), (0.95, False)])
 def test_whether_it_keeps_them_is_decided_by_who_was_slowed_more(speed: float, keeps: bool) -> None:
-    scene = lease_scene("dally", free=(4, 4, 0, 0))
+    scene = lease_scene("dally[timers=auto]", free=(4, 4, 0, 0))
     scene.runs_at("held", speed)
     scene.arrive(0.0, ("other", 4))
     scene.runs_at("other", 0.5)

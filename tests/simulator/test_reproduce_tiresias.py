@@ -44,3 +44,12 @@ def test_gains_are_ratios_of_completion_times() -> None:
 def test_a_spread_names_the_least_and_the_most() -> None:
     assert paper.spread([2.0]) == "2.00 ×"
     assert paper.spread([1.0, 3.0]) == "2.00 × (1.00–3.00)"
+
+
+def test_gandiva_is_compared_with_and_its_figure_is_published_for_the_simulation_only() -> None:
+    def texts(setting: paper.Setting) -> set[str]:
+        return {said.text for said in setting.published if said.against in (paper.GANDIVA, paper.TURNS)}
+
+    assert {paper.GANDIVA, paper.TURNS} <= set(paper.POLICIES)
+    assert texts(paper.SIMULATION) == {"2 ×"} and texts(paper.TESTBED) == {"–"}
+    assert set(paper.TITLES) == set(paper.POLICIES)

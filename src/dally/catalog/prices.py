@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from dally.catalog.throughputs import gpu_name
 
-# Google Cloud, on demand, 2020: what the paper's experiments are priced with. For GPUs no instance of the catalog has.
+# For GPUs no instance of the catalog has: Google Cloud, on demand, about 2020, from memory and not checked; the
+# prices of the paper's experiments are not known to us.
 _PAPER = {"V100": 2.48, "P100": 1.46, "K80": 0.45}
 
 

@@ -12,7 +12,7 @@ from dally.core.placement import Placement
 from dally.core.sharing import Group, Groups, Share
 from dally.core.topology import Topology
 
-MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18 §5.3)
+MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
 
 
 class Row:

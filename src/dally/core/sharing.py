@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from dally.core.job import Job
 from dally.core.placement import Placement
 
-QUANTUM = 60.0  # seconds; Gandiva, OSDI'18 §3.1: about a minute, some hundred mini-batches
+QUANTUM = 60.0  # seconds; Gandiva, OSDI'18: about a minute, some hundred mini-batches
 
 
 class Share(NamedTuple):

@@ -243,7 +243,8 @@ def write_overview(cells: Sequence[Cell], said: Sequence[str], notes: Sequence[s
     links = "".join(f'<a href="#cell-{number}">{escape(cell.setting.title)}</a>'
                     for number, cell in enumerate(cells))  # fmt: skip
     page = render_page(
-        title="Dally's comparison again", subject=f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, {len(titles)} policies",
+        title="Dally's comparison again",
+        subject=f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, {len(titles)} policies",
         verdict=markup.prose(f"Published, up to: {headline}."), lead="",
         sections=f'<nav aria-label="Cells">{links}</nav>' + markup.section(
             "findings", "What reproduces", "", f'<div class="card"><ul>{items}</ul></div>') + "".join(parts),

@@ -12,7 +12,7 @@ UNKNOWN_MODEL_BYTES = 1e9  # a checkpoint of a job whose model nobody named; an 
 STORAGE_BANDWIDTH = 2e9  # bytes per second a job gets from shared storage; an assumption, said in the docs
 
 
-# Seconds from the end of one time slice to the beginning of the next: Gandiva, OSDI'18 §3.1 and §5.1, suspends and
+# Seconds from the end of one time slice to the beginning of the next: Gandiva, OSDI'18, suspends and
 # resumes at the memory minimum of a mini-batch in about 100 ms.
 SUSPEND_RESUME = 0.1
 

@@ -8,7 +8,7 @@ import random
 from dally.core.errors import UserError
 from dally.core.job import Job
 
-NOISE = 0.02  # sigma of one mini-batch; an assumption: mini-batches of one job are alike (Gandiva, OSDI'18 §2)
+NOISE = 0.02  # sigma of one mini-batch; an assumption: mini-batches of one job are alike (Gandiva, OSDI'18)
 
 
 class NoisyMeter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand, Wait
 from dally.core.reasons import Reason, Token
 from dally.network.artist import ArtistDimension, artist_step_ns, original_dimension
+from dally.report.metrics import summarise
 from dally.simulator.reproduce import dally as paper
 from dally.simulator.reproduce.dally_network import COMPUTE, CONGESTION, PaperNetwork, TimedRun
 from dally.simulator.reproduce.timer_log import Timer, TimerLog
@@ -88,6 +90,24 @@ def test_runs_come_back_in_the_order_asked_though_the_slowest_is_begun_first() -
     assert [run.policy.partition("[")[0] for run in runs] == ["fifo", "tiresias", "dally"]
 
 
+def test_gandiva_in_full_shares_gpus_and_the_authors_variant_only_moves_jobs() -> None:
+    made = paper.experiment(small())
+    variant, full = paper.compare(made, [paper.GANDIVA, "gandiva"], workers=1)
+    assert all(row.end is not None for run in (variant, full) for row in run.ledger.rows)
+    told, shared = (summarise(run, made.topology) for run in (variant, full))
+    assert shared.suspensions > 0 and shared.packs > 0
+    assert full.packed_throughput > 1.0, "packed without the world's interference"
+    assert (told.suspensions, told.packs, told.resizes) == (0, 0, 0)
+
+
+def test_what_gandiva_measures_is_noisy_by_the_experiments_seed() -> None:
+    made = paper.experiment(small(jobs=30))
+    ends = {seed: [row.end for row in replace(made, seed=seed).run("gandiva").ledger.rows] for seed in (0, 1)}
+    exact = {seed: [row.end for row in replace(made, seed=seed, measurement_noise=0.0).run("gandiva").ledger.rows]
+             for seed in (0, 1)}  # fmt: skip
+    assert ends[0] != ends[1] and exact[0] == exact[1]
+
+
 def test_the_same_seed_draws_the_same_jobs_and_another_does_not() -> None:
     first, again, other = (paper.experiment(small(), seed).trace for seed in (1, 1, 2))
     assert first.jobs == again.jobs and first.jobs != other.jobs
@@ -106,6 +126,14 @@ def test_the_comparison_needs_dally_and_takes_any_policy_beside_it() -> None:
     assert [each.title for each in found] == ["las", "Dally (auto-tuned)"]
     with pytest.raises(UserError, match="must be among them"):
         paper.contenders(["fifo"])
+    with pytest.raises(UserError, match="named twice"):
+        paper.contenders([paper.AUTO, "dally[window=24,timers=auto]"])
+
+
+def test_an_entry_is_found_however_its_options_are_written() -> None:
+    found = paper.contenders(["dally[lease=none,timers=auto]", "tiresias[quantum=60m,variant=dally-paper]"])
+    assert [each.title for each in found] == ["Dally (auto-tuned)", "Tiresias (authors' variant)"]
+    assert found[0].policy == paper.AUTO
 
 
 def beside() -> Path:

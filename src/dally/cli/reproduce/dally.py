@@ -50,7 +50,7 @@ def dally(traces: tuple[str, ...], layers: Path | None, workloads: str | None, c
     dally reproduce dally --out out
     dally reproduce dally --full --workloads batch --seed 1
     dally reproduce dally -t batch.json -t week.json --layers layers/ --clusters 4x8x8,8x8x8
-    dally reproduce dally --jobs 60 --clusters 2x4x8 --fabrics dally --policies fifo,dally
+    dally reproduce dally --jobs 60 --clusters 2x4x8 --fabrics dally --policies "fifo,dally[timers=auto]"
     """
     if clusters and full:
         raise UserError("--full and --clusters both say which clusters; give one of them")
@@ -115,12 +115,10 @@ def _chosen(option: str, text: str | None, known: dict[str, T]) -> list[T]:
 
 
 def _contenders(policies: str | None) -> tuple[Contender, ...]:
-    from dally.policies.options import make_policy, split_policies
+    from dally.policies.options import split_policies
     from dally.simulator.reproduce import dally as paper
 
     names = split_policies(policies) if policies else list(paper.POLICIES)
-    for name in names:
-        make_policy(name)
     return paper.contenders(names)
 
 

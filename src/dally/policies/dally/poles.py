@@ -2,10 +2,10 @@
 
 Least remaining time first is right for the average and wrong for the end: it leaves the longest jobs to the last, where
 one of them keeps a whole cluster waiting. With every GPU busy, what is known would be done after
-D = Σ GPUs · time left / GPUs of the cluster. A job that needs longer than D ends last unless it runs now. It goes first
-then, and only wider gangs that need a small part of its time may take its GPUs. D shrinks while jobs end, so each long job
-gets its turn at the latest moment at which it does not prolong the whole. An eighth of the cluster is the most that
-long poles get: a wide one held for its length would cost the average more than the end is worth.
+D = Σ GPUs · time left / GPUs of the cluster. A job that needs longer than D ends last unless it runs now. It goes
+first then, and only wider gangs that need a small part of its time may take its GPUs. D shrinks while jobs end, so each
+long job gets its turn at the latest moment at which it does not prolong the whole. An eighth of the cluster is the most
+that long poles get: a wide one held for its length would cost the average more than the end is worth.
 """
 
 from __future__ import annotations

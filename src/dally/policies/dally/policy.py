@@ -26,7 +26,7 @@ _VALUE_LEASE = 600.0  # ours: protects a job that has just loaded its checkpoint
 
 
 class Dally:
-    """Offers in order of network sensitivity; gangs wait for near GPUs until a timer per level runs out."""
+    """Gangs wait for near GPUs while that pays, or, as in the paper, until a timer per level runs out."""
 
     title: ClassVar[str] = "dally"
     source: ClassVar[str] = "Dally, arXiv 2401.16492"
@@ -35,8 +35,8 @@ class Dally:
     @dataclass(frozen=True, slots=True)
     class Options:
         timers: Literal["auto", "manual", "none", "infinite", "value"] = option(
-            "auto", "how long a gang waits for nearer GPUs: tuned per demand and level, as given, not at all, for "
-            "ever; value: while it pays (ours)", source=_PAPER)  # fmt: skip
+            "value", "how long a gang waits for nearer GPUs: tuned per demand and level (the paper's auto), as given, "
+            "not at all, for ever; value: while it pays", source="ours; the others: " + _PAPER)  # fmt: skip
         lease: float | None = option(None, "GPUs are given for so long, then their holder competes again; none: 1 h, "
                                      "with timers=value 10 min", unit="s", source=_AUTHORS)  # fmt: skip
         window: int = option(24, "auto: leases for which an accepted wait is remembered", source=_AUTHORS)
@@ -47,8 +47,9 @@ class Dally:
         ceilings: tuple[float, ...] = option((0.8, 1.0), "auto: longest timers as shares of the window; the last "
                                              "also for further levels", source=_PAPER)  # fmt: skip
         sigmas: float = option(2.0, "auto: standard deviations above the mean wait", source=_PAPER)
-        fit: Fit = option("first", "which domain of a level: the first with room; the first that needs the fewest "
-                          "machines; of these the fullest", source=_AUTHORS)  # fmt: skip
+        fit: Fit | None = option(None, "which domain of a level: the first with room; the first that needs the fewest "
+                                 "machines; of these the fullest (best). none: first, with timers=value best",
+                                 source=_AUTHORS)  # fmt: skip
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -77,9 +78,9 @@ class Dally:
 def _make(options: Dally.Options, topology: Topology) -> Offers | Value:
     if options.timers == "value":
         # best fit: whole machines stay open
-        return Value(Tiers(topology, "best"), _VALUE_LEASE if options.lease is None else options.lease)
+        return Value(Tiers(topology, options.fit or "best"), _VALUE_LEASE if options.lease is None else options.lease)
     lease = _LEASE if options.lease is None else options.lease
-    tiers = Tiers(topology, options.fit)
+    tiers = Tiers(topology, options.fit or "first")
     waits = tiers.count - 1
     timers: Timers
     if options.timers == "auto":
@@ -98,8 +99,6 @@ def _check(options: Dally.Options) -> None:
     for name, values in (("floors", options.floors), ("manual", options.manual), ("ceilings", options.ceilings)):
         if any(value == math.inf for value in values):
             raise UserError(f"policy 'dally': {name} must be finite; timers=infinite waits for ever")
-    if options.timers == "value" and options.fit != "first":
-        raise UserError("policy 'dally': fit would do nothing with timers=value, which packs by best fit")
     used = {"auto": ("window", "floors", "ceilings", "sigmas"), "manual": ("manual",)}
     defaults = {f.name: f.default for f in fields(options)}
     for timers, names in used.items():

@@ -1,4 +1,4 @@
-"""Where a job goes: Gandiva's rule in five steps (OSDI'18, section 4.2, reactive mode).
+"""Where a job goes: Gandiva's rule in five steps (OSDI'18, reactive mode).
 
 1. the least loaded server for jobs of its size that has room;
 2. a server that is for no size yet;

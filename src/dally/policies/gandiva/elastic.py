@@ -1,4 +1,4 @@
-"""Grow and shrink (OSDI'18, section 4): a job that declares it takes its server's idle GPUs, and gives them back
+"""Grow and shrink (OSDI'18): a job that declares it takes its server's idle GPUs, and gives them back
 the moment somebody needs them."""
 
 from __future__ import annotations

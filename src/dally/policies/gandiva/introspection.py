@@ -1,4 +1,4 @@
-"""What jobs show of themselves: time per mini-batch, alone and beside others, with noise (OSDI'18, section 4.2).
+"""What jobs show of themselves: time per mini-batch, alone and beside others, with noise (OSDI'18).
 
 Every job is watched for a number of mini-batches after each change. When they are over, the policy looks: a lone
 job is profiled, a trial is judged. Nothing is looked at in between, however many jobs there are.

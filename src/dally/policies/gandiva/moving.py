@@ -1,4 +1,4 @@
-"""Migration (OSDI'18, section 4.2): lower heights, bring gangs together, empty servers that are nearly empty.
+"""Migration (OSDI'18): lower heights, bring gangs together, empty servers that are nearly empty.
 
 Nothing goes in circles. Heights are levelled only where they differ by two. A gang that ran no faster closer
 together is never moved for that again, nor are others of its model and size. A server is emptied into fuller ones.

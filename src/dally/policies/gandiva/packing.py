@@ -1,4 +1,4 @@
-"""Packing (OSDI'18, section 4.2): under overload the job that uses its GPU least runs beside the one that uses its
+"""Packing (OSDI'18): under overload the job that uses its GPU least runs beside the one that uses its
 GPU least, if their memory fits. It is a trial: it stays if together they do more than by taking turns.
 """
 

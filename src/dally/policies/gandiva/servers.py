@@ -20,7 +20,7 @@ Class = tuple[str, int]  # GPU type and size of the gang: jobs of one class can 
 class Servers:
     """Groups of jobs on identical GPUs, with affinity and height per server and the groups of a class by turns.
 
-    A server's affinity is the size of the jobs that hold most of its GPUs (OSDI'18, section 4.2: the size of its
+    A server's affinity is the size of the jobs that hold most of its GPUs (OSDI'18: the size of its
     jobs; ours where sizes are mixed). Its height is ⌈allocated GPUs / GPUs⌉; packed jobs run at once, count once.
     """
 

@@ -27,7 +27,7 @@ class Contender:
     consolidates: bool = False  # what the paper means by a consolidation-based scheduler
 
 
-AUTO = "dally"
+AUTO = "dally[timers=auto]"
 NO_WAIT, CONSOLIDATED, VALUE = "dally[timers=none]", "dally[timers=infinite]", "dally[timers=value]"
 TIRESIAS = "tiresias[variant=dally-paper,quantum=1h]"  # their Tiresias looks at jobs when their leases end
 GANDIVA = "gandiva[variant=dally-paper]"  # affinity and migration
@@ -48,14 +48,16 @@ POLICIES = tuple(each.policy for each in CONTENDERS)
 
 
 def contenders(policies: Sequence[str]) -> tuple[Contender, ...]:
-    """The entries of these policies; one that is not in the list goes by its own name."""
-    known = {each.policy: each for each in CONTENDERS}
-    if AUTO not in policies:
-        raise UserError(f"--policies: {AUTO} is what the others are compared with and must be among them")
-    if len(set(policies)) < len(policies):
-        raise UserError(f"--policies: a policy is named twice: {', '.join(policies)}")
-    return tuple(known.get(policy, Contender(policy, policy)) for policy in policies)
+    """The entries of these policies, however their options are written; any other goes by its own name."""
+    from dally.policies.options import make_policy
 
+    known = {make_policy(each.policy).name: each for each in CONTENDERS}
+    names = [make_policy(policy).name for policy in policies]
+    if make_policy(AUTO).name not in names:
+        raise UserError(f"--policies: {AUTO} is what the others are compared with and must be among them")
+    if len(set(names)) < len(names):
+        raise UserError(f"--policies: a policy is named twice: {', '.join(policies)}")
+    return tuple(known.get(name, Contender(policy, policy)) for name, policy in zip(names, policies, strict=True))
 
 
 CLUSTERS = ("2x4x8", "4x8x8", "8x8x8")
