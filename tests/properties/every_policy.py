@@ -94,6 +94,7 @@ class Replay:
         self.owner: dict[tuple[int, int], str] = {}  # of shared GPUs, whoever came last
         self.placed: dict[str, str] = {}  # where jobs run, as text
         self.limits = {spec.job.id: spec.job.limits for spec in jobs}
+        self.parted: dict[str, str] = {}  # preempted off shared GPUs: which they were
         self.down: set[int] = set()
         self.vacated: dict[str, float] = {}  # preempted, GPUs still with it, since when
         self.running: set[str] = set()
@@ -127,13 +128,19 @@ class Replay:
         elif isinstance(entry, pl.Preempt):
             assert entry.job in self.running, f"{entry.job} is preempted and does not run"
             shared = list(self.placed.values()).count(self.placed[entry.job]) > 1
+            self.parted.pop(entry.job, None)
             if shared:
+                self.parted[entry.job] = self.placed[entry.job]
                 self.drop(entry.job)  # the others keep the GPUs
             self.running.discard(entry.job)
             self.vacated[entry.job] = now
         elif isinstance(entry, pl.Reshare):
             assert entry.job in self.running, f"{entry.job} is given another share and does not run"
         elif isinstance(entry, Leaving):
+            # of jobs that shared GPUs and are preempted all at once, one keeps them
+            for gpu, owner in self.owner.items():
+                if self.vacated.get(owner) == now and self.placed.get(owner) == self.parted.get(entry.job, ""):
+                    self.owner[gpu] = entry.job
             assert len(self.held(entry.job)) == entry.gpus, f"{entry.job} keeps other GPUs than the journal says"
         elif isinstance(entry, (ev.Finished, ev.Failed, ev.Cancelled)):
             assert entry.job not in self.ended, f"{entry.job} ends twice"

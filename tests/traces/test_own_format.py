@@ -30,7 +30,8 @@ def traces(draw: st.DrawFn) -> Trace:
             declared_steps=draw(st.none() | number), deadline=draw(st.none() | number),
             gpu_fraction=draw(st.floats(0.001, 1)) if gpus == 1 else 1.0,
             min_gpus=draw(st.none() | st.integers(1, gpus)),
-            max_gpus=draw(st.none() | st.integers(gpus, 2**41))))  # fmt: skip
+            max_gpus=draw(st.none() | st.integers(gpus, 2**41)),
+            slo=draw(st.none() | st.floats(0.001, 1e6))))  # fmt: skip
         duration = draw(st.none() | number)
         truths.append(Truth(
             duration, draw(number) if duration is None else draw(st.none() | number), draw(st.sampled_from(Ending)),
@@ -68,6 +69,7 @@ def test_a_file_written_by_hand_needs_only_four_columns(tmp_path: Path) -> None:
     (one(id="a", submit_time=0, gpus="1.5", duration=5), "line 3, gpus: '1.5' is not a whole number"),
     (one(id="a", submit_time=0, gpus=2, duration=5, min_gpus=3), "min_gpus: lies between 1 and gpus, 2"),
     (one(id="a", submit_time=0, gpus=2, duration=5, min_gpus=0), "min_gpus: lies between 1 and gpus, 2"),
+    (one(id="a", submit_time=0, gpus=2, duration=5, slo=0), "slo: is a multiple of the run time"),
     (one(id="a", submit_time=0, gpus=2, duration=5, max_gpus=1), "max_gpus: is not below gpus, 2"),
     (one(id="a", submit_time=0, gpus=2, duration=5, gpu_fraction=0.5), "only a job of one GPU can ask for a share"),
     (one(id="a", submit_time=0, gpus=2), "line 3, duration: neither duration nor steps is given"),

@@ -62,8 +62,9 @@ def experiment_options(command: F) -> F:
                      help="What jobs say of their duration: declared (exactly), noisy=0.7 (log-normal), none."),
         click.option("--slices", type=click.Choice(["fluid", "quanta"]), default="fluid", show_default=True,
                      help="Time slices of policies that share GPUs: as fluid shares, or quantum by quantum."),
-        click.option("--interference", default="catalog", show_default=True, metavar="I",
-                     help="Between jobs packed on one GPU: catalog, none, or a file of measured pairs."),
+        click.option("--interference", default="auto", show_default=True, metavar="I",
+                     help="Between jobs packed on one GPU: auto (pairs of the table of throughputs, else the catalog), "
+                          "catalog, none, or a file of measured pairs."),
         click.option("--measurement-noise", type=click.FloatRange(min=0, max=10, max_open=True), default=0.02,
                      show_default=True, help="Of mini-batch times policies measure: sigma of a log-normal factor."),
         click.option("--outages", type=click.Path(path_type=Path), help="CSV machine,down,up of machine failures."),
@@ -88,7 +89,7 @@ def build_experiment(*, trace: str, cluster: str, fabric: str | None, nodes: Pat
                      traced_cluster: str | None,
                      preemption_cost: str, seed: int, jobs: int | None, load: float | None, knowledge: str,
                      outages: Path | None, mtbf: float | None, mttr: float, job_mtbf: float | None, retries: int,
-                     checkpoint_interval: float, slices: str = "fluid", interference: str = "catalog",
+                     checkpoint_interval: float, slices: str = "fluid", interference: str = "auto",
                      measurement_noise: float = 0.02) -> Experiment:  # fmt: skip
     """Load what the options name and check that it fits together, before anything runs."""
     from dally.catalog.clusters import load_cluster

@@ -51,7 +51,7 @@ class Experiment:
     means: DurationMeans | None = None  # what durations stand for, where the trace's own word is overridden
     traced_on: Topology | None = None  # the cluster the durations were measured on, if it is another
     slices: str = "fluid"  # how time slices are run: as fluid shares, or quantum by quantum ("quanta")
-    interference: str = DEFAULT  # between packed jobs: catalog, none, or a file of measured pairs
+    interference: str = DEFAULT  # between packed jobs: auto, catalog, none, or a file of measured pairs
     measurement_noise: float = NOISE  # of a mini-batch's time as policies read it: sigma of a log-normal factor
     throughputs: Throughputs | None = None  # measured speeds per GPU type; None: those of the network model
 
@@ -76,7 +76,7 @@ class Experiment:
         """Fail early, in the parent, where an error can be said in one line."""
         make_cost(self.preemption_cost)
         make_estimates(self.knowledge, {})
-        make_interference(self.interference)
+        make_interference(self.interference, self.throughputs)
         NoisyMeter(self.measurement_noise)
         if self.slices not in ("fluid", "quanta"):
             raise UserError(f"slices are run fluid or quanta, not {self.slices!r}")
@@ -95,8 +95,9 @@ class Experiment:
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
+        interference = make_interference(self.interference, self.throughputs)
         estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network),
-                                   Rates(workload.reference, network, self.topology))  # fmt: skip
+                                   Rates(workload.reference, network, self.topology, interference))  # fmt: skip
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:
             sinks = listeners
@@ -108,6 +109,6 @@ class Experiment:
                     about |= {"slices": self.slices, "measurement_noise": self.measurement_noise}
                 sinks = (files.enter_context(JournalFile(journal, **about)), *listeners)
             return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
-                            sinks=sinks, progress=progress, interference=make_interference(self.interference),
+                            sinks=sinks, progress=progress, interference=interference,
                             meter=NoisyMeter(self.measurement_noise, self.seed),
                             quanta=self.slices == "quanta")  # fmt: skip

@@ -12,6 +12,7 @@ from dally.core.free import FreeGpus
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Demand
+from dally.core.sharing import Interference
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.policies.placing import place_spread
@@ -34,8 +35,10 @@ def speeds(reference: Mapping[str, float], network: NetworkModel) -> Speed:
 class Rates:
     """Work per second by GPU type, as a profile of every job type alone on each would give it."""
 
-    def __init__(self, reference: Mapping[str, float], network: NetworkModel, topology: Topology) -> None:
+    def __init__(self, reference: Mapping[str, float], network: NetworkModel, topology: Topology,
+                 interference: Interference | None = None) -> None:  # fmt: skip
         self._reference, self._network, self._topology = reference, network, topology
+        self._interference = interference
         self._best = BestPlacement(topology, network)
         self._empty = FreeGpus(topology)
         self._steps: dict[tuple[str | None, int, str, bool], float] = {}  # seconds; infinite where it cannot run
@@ -60,12 +63,26 @@ class Rates:
         return float("inf") if spread is None else self._network.step_time(job, spread, 0.0).seconds
 
     def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
-        """From the table of throughputs, where there is one and it has the pair."""
-        if not isinstance(self._network, Tabled) or job.gpus != other.gpus:
+        """What a profile of the pair would say: 0 where their memory does not fit. Without a model of interference,
+        from the table of throughputs where there is one and it has the pair."""
+        if job.gpus != other.gpus:
+            return None
+        if self._interference is not None:
+            return self._profiled(job, other, gpu_type, self._interference)
+        if not isinstance(self._network, Tabled):
             return None
         pair = self._network.table.pair(job.model, other.model, job.gpus, gpu_type)
         mine, others = self._reference.get(job.id), self._reference.get(other.id)
         return None if pair is None or mine is None or others is None else (pair[0] * mine, pair[1] * others)
+
+    def _profiled(self, job: Job, other: Job, kind: str, between: Interference) -> tuple[float, float] | None:
+        mine, others = self.throughput(job, kind, True), self.throughput(other, kind, True)
+        if mine is None or others is None:
+            return None
+        if between.fits((job, other), kind) is not None:
+            return 0.0, 0.0
+        slower = [max(1.0, between.slowdown(a, [b], kind)) for a, b in ((job, other), (other, job))]
+        return mine / slower[0], others / slower[1]
 
 
 class _Profiled:

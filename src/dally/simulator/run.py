@@ -53,7 +53,7 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
                            faults or Faults(), sharing)  # fmt: skip
     ledger = Ledger(topology, segments=segments)
     known = estimates or Perfect(workload.work, speeds(workload.reference, network),
-                                 Rates(workload.reference, network, topology))  # fmt: skip
+                                 Rates(workload.reference, network, topology, interference))  # fmt: skip
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
     stopped = False
     calls = 0

@@ -39,6 +39,7 @@ class SimulatedWorld:
                  reference: Mapping[str, float], network: NetworkModel, cost: PreemptionCost,
                  faults: Faults, sharing: SharingRules | None = None) -> None:  # fmt: skip
         self.network, self.cost, self.faults = network, cost, faults
+        self._moving = cost if isinstance(cost, MigrationCost) else None  # asked once: protocols are slow to check
         self.sharing = sharing or SharingRules()
         self.lost_work_gpu_seconds = 0.0  # GPU time of work that faults threw away
         self.now = 0.0
@@ -274,9 +275,9 @@ class SimulatedWorld:
                 handover = max(handover, until - now)
         if not isinstance(action, pl.Start):
             assert run.placement is not None
-            if isinstance(self.cost, MigrationCost):
+            if self._moving is not None:
                 gpus = max(run.placement.gpus, action.placement.gpus)
-                delay = max(0.0, self.cost.migrate(run.job, gpus) - handover)
+                delay = max(0.0, self._moving.migrate(run.job, gpus) - handover)
             else:
                 handover = max(handover, self.cost.save(run.job))
         run.placement = action.placement

@@ -25,7 +25,7 @@ VERSION = 1
 MARK = "# dally-trace"
 METADATA_KEY = "dally-trace"
 JOB_COLUMNS = ("id", "submit_time", "gpus", "gpu_type", "model", "user", "tenant", "priority", "declared_duration",
-               "declared_steps", "deadline", "gpu_fraction", "min_gpus", "max_gpus")  # fmt: skip
+               "declared_steps", "deadline", "gpu_fraction", "min_gpus", "max_gpus", "slo")  # fmt: skip
 TRUTH_COLUMNS = ("duration", "steps", "ending", "cancel_at", "failures", "ran_on", "means")
 COLUMNS = JOB_COLUMNS + TRUTH_COLUMNS
 _TEXT = frozenset({"id", "gpu_type", "model", "user", "tenant"})
@@ -35,7 +35,7 @@ _CHECKED = tuple(COLUMNS.index(name) for name in ("gpus", "gpu_fraction", "durat
 _NOT_NEGATIVE = tuple(
     COLUMNS.index(name) for name in ("duration", "steps", "declared_duration", "declared_steps")
 )
-_FAILURES = COLUMNS.index("failures")
+_FAILURES, _SLO = COLUMNS.index("failures"), COLUMNS.index("slo")
 # What an empty or absent field stands for.
 _DEFAULTS = (*attrgetter(*JOB_COLUMNS)(Job("", 0.0, 1)), *attrgetter(*TRUTH_COLUMNS)(Truth(None)))
 _Plan = list[tuple[int, int, bool]]  # column of `COLUMNS`, field of the row, whether it must be there
@@ -245,6 +245,8 @@ def _contradictions(values: list[Any], seen: set[str]) -> Iterator[str]:
         yield f"min_gpus: lies between 1 and gpus, {gpus}"
     if most is not None and most < gpus:
         yield f"max_gpus: is not below gpus, {gpus}"
+    if values[_SLO] is not None and values[_SLO] <= 0:
+        yield "slo: is a multiple of the run time, above 0"
     if duration is None and steps is None:
         yield "duration: neither duration nor steps is given"
     for at in _NOT_NEGATIVE:
@@ -316,9 +318,9 @@ def parse_parquet(source: Source) -> tuple[Trace, list[Problem]]:
         frame = pl.read_parquet(io.BytesIO(source.data))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(f"{source.shown} is a damaged Parquet file: {str(error).splitlines()[0]}") from None
-    for name in ("min_gpus", "max_gpus"):  # files written before jobs could be elastic do not have them
+    for name, kind in (("min_gpus", pl.Int64), ("max_gpus", pl.Int64), ("slo", pl.Float64)):  # older files lack them
         if name not in frame.columns:
-            frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias(name))
+            frame = frame.with_columns(pl.lit(None, dtype=kind).alias(name))
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise UserError(f"{source.shown} lacks the columns {', '.join(missing)}")

@@ -50,6 +50,22 @@ def test_the_first_arrival_at_an_idle_cluster_starts_at_once() -> None:
     assert play(jobs, cluster(2), "gavel").times(pl.Start, "b") == [5000.0]
 
 
+def test_rounds_that_would_deal_the_same_are_not_looked_at_and_arrivals_still_meet_a_boundary() -> None:
+    jobs = [job("a", 1, 100_000.0), job("b", 1, 500.0, submit=50_000.0), job("c", 1, 100.0, submit=60_480.0)]
+    played = play(jobs, cluster(2), "gavel")
+    assert played.times(pl.Start, "b") == [50_040.0]  # the 139th boundary from 0
+    assert played.times(pl.Start, "c") == [60_480.0]  # it came at one
+    assert played.end("a") == pytest.approx(100_000.0)
+    assert len(played.of(ev.TimerDue)) < 20  # of 277 boundaries
+
+
+def test_an_arrival_after_a_departure_that_changed_nothing_is_dealt_gpus_at_the_next_boundary() -> None:
+    jobs = [job("a", 1, 20_000.0), job("b", 1, 5_000.0), job("c", 2, 300.0, submit=5_100.0)]
+    played = play(jobs, cluster(2), "gavel")
+    assert played.times(pl.Start, "c")[0] == 5_400.0
+    assert played.outcome("a") == played.outcome("c") == "finished"
+
+
 def test_a_job_waits_with_its_share_of_time_as_the_reason() -> None:
     reasons = [wait for _, wait in two_jobs_one_gpu().of(pl.Wait) if isinstance(wait, pl.Wait) and wait.who == "b"]
     assert reasons and reasons[0].reason.token is Token.WAITING_FOR_ROUND
@@ -161,7 +177,14 @@ def test_a_job_that_lost_its_gpus_to_a_fault_starts_again_at_the_next_boundary()
 
 @pytest.mark.parametrize(("text", "said"), [
     ("gavel[round=0]", "round must be longer"),
-    ("gavel[space_sharing=true]", "space_sharing"),
+    ("gavel[space_sharing=true,aware=false]", "does not go with aware=false"),
+    ("gavel[space_sharing=true,objective=allox]", "does not go with objective=allox"),
+    ("gavel[space_sharing=true,optimum=central]", "does not go with optimum=central"),
+    ("gavel[space_sharing=true,throughputs=estimated]", "does not go with throughputs=estimated"),
+    ("gavel[space_sharing=true,variant=released]", "variant=released has no"),
+    ("gavel[space_sharing=true,pack_above=0.5]", "must be at least 1"),
+    ("gavel[space_sharing=true,partners=0]", "at least 1 of partners"),
+    ("gavel[partners=3]", "do nothing without space_sharing"),
     ("gavel[weights=a:x]", "weights='a:x' is not a list"),
     ("gavel[prices=V100]", "prices='V100' is not a list"),
     ("gavel[variant=released,backfill=true]", "variant=released has no"),

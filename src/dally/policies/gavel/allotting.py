@@ -10,15 +10,18 @@ import numpy as np
 
 from dally.core.active import ActiveJob
 from dally.core.policy import View
-from dally.policies.gavel.allocation.problem import Allocation, JobRow, Problem
+from dally.policies.gavel.allocation.problem import Allocation, Fractions, JobRow, Problem, Row
 from dally.policies.gavel.known import Known
 from dally.policies.gavel.prices import parse_pairs, prices_of
 from dally.policies.gavel.rounds import Columns, Floats
 
 if TYPE_CHECKING:
     from dally.policies.gavel.allocation.solver import Solver
+    from dally.policies.gavel.pairs import Partners
 
 COUNTS_MONEY = ("cost", "cost-slo")
+COMPARES_WITH_ALONE = "finish-time-fairness"
+_SLIVER = 1e-6  # of its time; less is the solver's last digits
 
 
 class Wishes(Protocol):
@@ -66,19 +69,25 @@ class Allotter:
             self.prices, unknown = prices_of(columns.kinds, said)
             self.notes.update(dict.fromkeys(unknown))
         self._solver: Solver | None = None
+        self.partners: Partners | None = None  # with space sharing: who may run beside whom
+        self.together: dict[Row, Fractions] = {}  # time the last allocation gives to pairs
 
     def allocate(self, view: View, members: dict[str, Member], running: dict[str, int], now: float) -> Floats:
-        """Fractions of time, one row per member in order, one entry per column."""
+        """Fractions of time, one row per member in order, one entry per column; those of pairs are in `together`."""
+        self.together = {}
         if self.options.aware and self.options.objective not in (*COUNTS_MONEY, "isolated", "allox"):
             everything = self._fastest(members, now)
             if everything is not None:
                 return everything
         rows = [self._row(member, now, len(members)) for member in members.values()]
-        problem = Problem(tuple(rows), self.columns.names, self.workers, self.columns.kind_of, self.prices,
+        pairs = () if self.partners is None else self.partners.rows(view, members)
+        problem = Problem(tuple(rows), self.columns.names, self.workers, self.columns.kind_of, self.prices, pairs,
                           entity_weights=self.entity_weights)  # fmt: skip
         found = self._solve(problem, running)
         for note in found.notes:
             self.notes[note] = None
+        if pairs:
+            self.together = {row: x for row, x in found.fractions.items() if len(row) == 2 and max(x) > _SLIVER}
         return np.array([found.fractions[(row.id,)] for row in rows])
 
     def _fastest(self, members: dict[str, Member], now: float) -> Floats | None:
@@ -94,14 +103,17 @@ class Allotter:
             if room[kind] < 0 or rates[column] <= 0:
                 return None
             made[place, column] = 1.0
-        for member in members.values():
-            self._book_isolated(member, now, len(members))
+        if self.options.objective == COMPARES_WITH_ALONE:
+            for member in members.values():
+                self._book_isolated(member, now, len(members))
         return made
 
     def _book_isolated(self, member: Member, now: float, count: int) -> float:
-        """Steps left; books how long the finished ones would have taken alone on 1/M of the cluster."""
+        """Steps left; books how long the finished ones would have taken alone on 1/M of the cluster, if that counts."""
         known = member.known
         left = known.left(member.job, now, max(known.rates) * 360.0)
+        if self.options.objective != COMPARES_WITH_ALONE:
+            return left
         if member.isolated_rate > 0:
             member.isolated_so_far += max(0.0, member.left_then - left) / member.isolated_rate
         member.left_then = left

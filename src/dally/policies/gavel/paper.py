@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,16 @@ from dally.policies.gavel.allotting import COUNTS_MONEY, Allotter, Member
 from dally.policies.gavel.estimator import Estimator
 from dally.policies.gavel.known import Known
 from dally.policies.gavel.reasons import explain_all, explain_waiting
-from dally.policies.gavel.rounds import Columns, Floats, Placer, Standings, choose, room_of, still_loading
+from dally.policies.gavel.rounds import (
+    Columns,
+    Floats,
+    Placer,
+    Standings,
+    choose,
+    kind_index,
+    room_of,
+    still_loading,
+)
 
 if TYPE_CHECKING:
     from dally.policies.gavel.policy import GavelOptions
@@ -33,9 +43,11 @@ class PaperRounds:
         self._gone: set[str] = set()
         self._running: dict[str, int] = {}  # job → column, in this round
         self._began: float = 0.0
-        self._ends: float | None = None  # of the present round; None: nobody is there
+        self._ends: float | None = None  # when something is done next; None: nobody is there
         self._allocated_at: float | None = None
         self._changed = False
+        self._quiet = False  # the rounds to come would deal what this one did, until somebody comes or goes
+        self._boundary = 0.0  # the end of the round in which it became quiet
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -44,23 +56,26 @@ class PaperRounds:
     def plan(self, view: View, now: float) -> Plan:
         if self.allotter is None:
             self._start(view)
-        came = freed = False
+        came = freed = restless = False
         for event in view.news:
             kind = type(event)
             if kind is ev.Arrived:
                 came |= self._admit(view, view.job(event.job.id))  # type: ignore[union-attr]
             elif kind is ev.Finished or kind is ev.Failed or kind is ev.Cancelled:
                 freed |= self._forget(event.job)  # type: ignore[union-attr, arg-type]
-            elif kind is ev.Interrupted:  # a fault took its GPUs
-                self._running.pop(event.job, None)  # type: ignore[union-attr, arg-type]
-                freed = True
+            elif kind is ev.Interrupted:
+                self._lose(event.job)  # type: ignore[union-attr, arg-type]
+                freed = restless = True
             elif kind is ev.MachineUp:
-                freed = True
+                freed = restless = True
         plan: Plan = []
+        if self._quiet and (came or freed):
+            at_once = came or restless or self.options.backfill or not self.members
+            plan += self._stir(now) if at_once else self._sleep(now)
         if self._ends is None or now >= self._ends:
             plan = self._round(view, now)
         elif self.options.backfill and (came or freed):
-            plan = self._between(view, now)
+            plan += self._between(view, now)
         return plan + explain_waiting(view, plan)
 
     def _start(self, view: View) -> None:
@@ -124,6 +139,10 @@ class PaperRounds:
         self._changed = True
         return True
 
+    def _lose(self, job_id: str) -> None:
+        """A fault took its GPUs."""
+        self._running.pop(job_id, None)
+
     # --- rounds -------------------------------------------------------------------------------------------
 
     def _round(self, view: View, now: float) -> Plan:
@@ -132,6 +151,7 @@ class PaperRounds:
         if self._gone:
             self.standings.remove(self._gone)
             self._gone = set()
+        self._quiet = False
         if not self.members:
             self._ends = None
             return []
@@ -141,14 +161,53 @@ class PaperRounds:
         if told:
             self._allocate(view, now)
         plan += self._deal(view, now)
-        self._began, self._ends = now, now + self.options.round
-        plan.append(WakeAt(self._ends))
+        self._began, self._boundary = now, now + self.options.round
+        self._quiet = self._all_run_all_the_time(view) and not (self._changed and self.options.backfill)
+        plan += self._sleep(now) if self._quiet else self._wake_at(self._boundary, now)
         return plan + (self._explain(view) if told else [])
+
+    def _all_run_all_the_time(self, view: View) -> bool:
+        """Whether everybody has the GPUs on which it is allocated all of its time, and nothing elsewhere. Such a cell
+        is ahead of all cells without a share however long it has been served, and all of them fit: the next rounds
+        deal the same."""
+        if len(self._running) < len(self.members) or self.estimator is not None or self.options.placement_sensitive:
+            return False
+        share, index, columns = self.standings.share, self.standings.index, self.columns
+        if np.count_nonzero(share[: len(index)]) > len(index):
+            return False
+        return all(share[index[job_id], column] == 1.0
+                   and ((job := self.members[job_id].job).placement is None  # about to start there
+                        or kind_index(view, columns, job) == columns.kind_of[column])
+                   for job_id, column in self._running.items())  # fmt: skip
+
+    def _wake_at(self, time: float, now: float) -> Plan:
+        self._ends = time
+        return [WakeAt(time)] if now < time < math.inf else []
+
+    def _sleep(self, now: float) -> Plan:
+        """Rounds that deal the same are not looked at, up to the next allocation if one is to be made."""
+        if not self._changed or self._allocated_at is None:
+            return self._wake_at(math.inf, now)
+        time = self._boundary
+        while time < now or time - self._allocated_at < self.options.reallocate:
+            time += self.options.round
+        return self._wake_at(time, now)
+
+    def _stir(self, now: float) -> Plan:
+        """Somebody came, or a fault: the next boundary may deal otherwise. Books the rounds that were not looked at."""
+        self._quiet = False
+        time, last = self._boundary, self._began
+        while time < now:
+            last, time = time, time + self.options.round
+        self._book(last)
+        self._began = last
+        return self._wake_at(time, now)
 
     def _book(self, now: float) -> None:
         """Time received in the round that ends."""
-        for job_id, column in self._running.items():
-            self.standings.received[self.standings.index[job_id], column] += now - self._began
+        index = self.standings.index
+        rows = [index[job_id] for job_id in self._running]
+        self.standings.received[rows, list(self._running.values())] += now - self._began
 
     def _allocate(self, view: View, now: float) -> None:
         assert self.allotter is not None

@@ -18,6 +18,7 @@ from dally.core.ranking import Rank
 from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.prices import parse_pairs
 from dally.policies.gavel.released import ReleasedRounds
+from dally.policies.gavel.shared_rounds import SharedRounds
 from dally.policies.options import option, written
 
 ObjectiveName = Literal["max-min-fairness", "fifo", "sjf", "makespan", "finish-time-fairness", "cost", "cost-slo",
@@ -34,10 +35,10 @@ class GavelOptions:
                             source="section 5")  # fmt: skip
     placement_sensitive: bool = option(False, "a second column per GPU type for gangs that are spread",
                                        source="section 3.1")  # fmt: skip
-    # Not yet a yes or no: a GPU holds one job at a time. The rates of pairs are there (estimates.together), and so are
-    # the objectives' rows for pairs.
-    space_sharing: Literal["false"] = option("false", "pairs of jobs on the same GPUs: not available yet",
-                                             source="section 3.1")  # fmt: skip
+    space_sharing: bool = option(False, "pairs of jobs on the same GPUs, where they gain by it", source="section 3.1")
+    pack_above: float = option(1.0, "least sum of a pair's rates, each over its rate alone; 1 is what turns would give",
+                               source="section 3.1")  # fmt: skip
+    partners: int = option(4, "most other jobs a job is considered with: those it gains most with")
     throughputs: Literal["known", "estimated"] = option("known", "from profiles, or learned from what ran so far and "
                                                         "completed by likeness", source="section 6")  # fmt: skip
     optimum: Literal["filled", "central", "corner"] = option(
@@ -56,10 +57,30 @@ class GavelOptions:
             raise UserError("policy 'gavel': round must be longer than 0 s")
         parse_pairs(self.weights, "weights")
         parse_pairs(self.prices, "prices")
-        if self.variant == "released" and (self.placement_sensitive or self.backfill
+        if self.variant == "released" and (self.placement_sensitive or self.backfill or self.space_sharing
                                            or self.throughputs == "estimated"):  # fmt: skip
-            raise UserError("policy 'gavel': variant=released has no placement_sensitive, backfill or "
+            raise UserError("policy 'gavel': variant=released has no placement_sensitive, backfill, space_sharing or "
                             "throughputs=estimated")  # fmt: skip
+        self._check_sharing()
+
+    def _check_sharing(self) -> None:
+        if not self.space_sharing:
+            if (self.pack_above, self.partners) != (1.0, 4):
+                raise UserError("policy 'gavel': pack_above and partners do nothing without space_sharing=true")
+            return
+        if not 1.0 <= self.pack_above < 2.0:
+            raise UserError(f"policy 'gavel': pack_above={self.pack_above:g} must be at least 1, which turns give, and "
+                            "below 2, which nobody reaches")  # fmt: skip
+        if self.partners < 1:
+            raise UserError("policy 'gavel': space_sharing needs at least 1 of partners for every job")
+        strange = [why for stands, why in (
+            (not self.aware, "aware=false, which does not look at speeds"),
+            (self.objective in ("isolated", "allox"), f"objective={self.objective}, which has no pairs"),
+            (self.optimum == "central", "optimum=central, which is solved without pairs"),
+            (self.throughputs == "estimated", "throughputs=estimated, which learns of single jobs"),
+        ) if stands]  # fmt: skip
+        if strange:
+            raise UserError(f"policy 'gavel': space_sharing does not go with {strange[0]}")
 
 
 class Gavel:
@@ -73,11 +94,12 @@ class Gavel:
 
     def __init__(self, options: GavelOptions) -> None:
         self.options = options
+        self.shares = options.space_sharing
         self.rounds: PaperRounds | ReleasedRounds
         if options.variant == "released":
             self.rounds = ReleasedRounds(options.objective, options.aware, options.round, options.reallocate)
         else:
-            self.rounds = PaperRounds(options)
+            self.rounds = SharedRounds(options) if options.space_sharing else PaperRounds(options)
 
     @property
     def name(self) -> str:

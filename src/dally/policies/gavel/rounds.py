@@ -104,27 +104,33 @@ def choose(standings: Standings, columns: Columns, order: list[int], room: list[
         taken[place] = True
         left[kind_of[column]] -= gpus[place]
         total -= gpus[place]
+    waiting = len(ids) - len(chosen)
     for cell in order:
-        place, column = divmod(cell, width)
+        place = cell // width
+        if taken[place]:
+            continue
+        column = cell - place * width
         size, kind = gpus[place], kind_of[column]
-        if left[kind] >= size and not taken[place]:
+        if left[kind] >= size:
             taken[place] = True
             left[kind] -= size
             total -= size
+            waiting -= 1
             chosen[ids[place]] = column
-            if total == 0:
+            if total == 0 or waiting == 0:
                 break
     return chosen
 
 
 def room_of(view: View, columns: Columns, running: dict[str, int]) -> list[int]:
     """GPUs of each type that are up and not being vacated: the free ones and those jobs hold."""
-    room = [view.free.pools[kind].total for kind in columns.kinds]
+    pools, machines, job_of = view.free.pools, view.topology.machines, view.job
+    room = {kind: pools[kind].total for kind in columns.kinds}
     for job_id in running:
-        job = view.job(job_id)
-        if job.placement is not None:
-            room[kind_index(view, columns, job)] += job.gpus
-    return room
+        placement = job_of(job_id).placement
+        if placement is not None:
+            room[machines[placement.slices[0][0]].gpu_type] += placement.gpus
+    return list(room.values())
 
 
 def kind_index(view: View, columns: Columns, job: ActiveJob) -> int:

@@ -211,3 +211,23 @@ def test_entities_with_many_jobs_come_to_an_end(scale: int, inside: str) -> None
         oldest = {job.entity: job for job in reversed(jobs)}
         assert all(sum(answer.of(job.id)) > 0.99 for job in oldest.values())
         assert sum(answer.of(jobs[-1].id)) < 0.99
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("models", [None, 5])
+def test_filling_that_begins_where_the_water_stopped_last_ends_where_a_new_one_does(
+    scale: int, models: int | None
+) -> None:
+    """Jobs come and go, the cluster is crowded, half full or nearly idle: every job's level is that of a cold call."""
+    rng = Random(scale)
+    jobs, arrivals, solver = crowd(rng, range(60), models), crowd(rng, range(60, 84), models), Solver()
+    begun_again = 0
+    for step in range(8):
+        jobs = [job for job in jobs if rng.random() > 0.04] + arrivals[3 * step : 3 * step + 3]
+        asked = replace(problem(jobs), workers=tuple(count * scale for count in WORKERS))
+        begun_again += solver.guess is not None
+        warm, cold = max_min_fairness(asked, fill=True, solver=solver), max_min_fairness(asked, fill=True)
+        oracle.feasible(asked, warm)
+        expected = effective_throughputs(asked, cold)
+        assert effective_throughputs(asked, warm) == pytest.approx(expected, rel=1e-6, abs=1e-7)
+    assert scale in (1, 6) or begun_again

@@ -24,15 +24,16 @@ def solve(program: Program, solver: Solver, aggregate: bool = True) -> Solution:
     """The optimum of a program, through its merged form when that is smaller."""
     if not aggregate:
         return solver.solve(program)
-    if len(set(_lines(_lasting(program)))) == len(program.jobs):  # no two alike
+    lasting = _lines(_lasting(program))
+    if len(set(lasting)) == len(lasting):  # no two alike
         return solver.solve(program)
-    merged, group, count = merge(program)
+    merged, group, count = merge(program, lasting)
     found = solver.solve(merged)
     duals, lost = (found.duals / count)[group], (found.lost / count[:, None])[group]
     return replace(found, alone=found.alone[group], duals=duals, lost=lost)
 
 
-def merge(program: Program) -> tuple[Program, Ints, Ints]:
+def merge(program: Program, lasting: list[bytes] | None = None) -> tuple[Program, Ints, Ints]:
     """The program with one row per kind of job, the row of each job, and how many jobs each row stands for."""
     passing = [program.value, program.least]
     if program.push is not None and program.floor is not None:
@@ -41,12 +42,12 @@ def merge(program: Program) -> tuple[Program, Ints, Ints]:
     alone[program.members.ravel()] = False
     groups: dict[object, int] = {}
     group = np.empty(len(program.jobs), dtype=np.int64)
-    lines = zip(_lines(_lasting(program)), _lines(passing), alone.tolist(), strict=True)
+    lines = zip(lasting or _lines(_lasting(program)), _lines(passing), alone.tolist(), strict=True)
     for place, (always, now, free) in enumerate(lines):
         group[place] = groups.setdefault((always, now) if free else place, len(groups))
     count = np.bincount(group, minlength=len(groups))
-    first = np.full(len(groups), len(group))
-    np.minimum.at(first, group, np.arange(len(group)))
+    first = np.empty(len(groups), dtype=np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # the earliest is written last
     # Rows are named after what lasts, so that the solver knows them again when weights and floors have moved.
     seen: dict[bytes, int] = {}
     names: list[Hashable] = []

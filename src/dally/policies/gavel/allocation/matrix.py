@@ -48,6 +48,24 @@ def same_frame(one: Program, other: Program) -> bool:
     )
 
 
+def same_rows(one: Program, other: Program) -> bool:
+    """Whether two programs of one frame have the same coefficients of X."""
+    return (
+        one.jobs == other.jobs
+        and one.pairs == other.pairs
+        and np.array_equal(one.gpus, other.gpus)
+        and np.array_equal(one.gain, other.gain)
+        and np.array_equal(one.pair_gain, other.pair_gain)
+    )
+
+
+def missing(count: int, was: Ints) -> Ints:
+    """Those of so many old ones that none of the new was."""
+    gone = np.ones(count, dtype=bool)
+    gone[was[was >= 0]] = False
+    return np.flatnonzero(gone)
+
+
 def places(old: Sequence[Hashable], new: Sequence[Hashable]) -> Ints:
     """For each of the new, where it is among the old; −1 = nowhere."""
     if old == new:

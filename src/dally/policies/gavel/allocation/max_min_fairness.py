@@ -35,6 +35,8 @@ def max_min_fairness(
     solver = solver or Solver()
     push = deserved(cells)
     if fill:
+        if not aware:  # all types are alike: where a search begins would decide on which of them a job runs
+            solver.guess = None
         found = fill_up(cells, push, solver, aggregate)
     else:
         found = solve(levelled(cells, push), solver, aggregate)

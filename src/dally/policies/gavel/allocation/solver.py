@@ -21,10 +21,12 @@ from dally.policies.gavel.allocation.matrix import (
     column_bounds,
     costs,
     entries,
+    missing,
     places,
     row_bounds,
     rows_per_job,
     same_frame,
+    same_rows,
 )
 from dally.policies.gavel.allocation.program import Program, Solution
 
@@ -112,6 +114,9 @@ class Solver:
 
     def _follow(self, model: Model, held: Program, program: Program) -> None:
         was, pair_was = places(held.jobs, program.jobs), places(held.pairs, program.pairs)
+        if same_rows(held, program):  # as between the programs of one allocation
+            self._change(model, held, program, was, pair_was)
+            return
         stay, pair_stay = was >= 0, pair_was >= 0
         changed = np.zeros(len(was), dtype=bool)
         changed[stay] = (held.gain[was[stay]] != program.gain[stay]).any(axis=1)
@@ -155,8 +160,7 @@ class Solver:
 
     def _park(self, model: Model, held: Program, was: Ints, pair_was: Ints) -> None:
         """Close the columns of what left and lift its floor; the basis stays one."""
-        gone = np.setdiff1d(np.arange(len(held.jobs)), was)
-        pairs_gone = np.setdiff1d(np.arange(len(held.pairs)), pair_was)
+        gone, pairs_gone = missing(len(held.jobs), was), missing(len(held.pairs), pair_was)
         if not len(gone) + len(pairs_gone):
             return
         layout = self._layout
@@ -206,8 +210,9 @@ class Solver:
         if program.levelled and held.level_limit != program.level_limit:
             model.changeColBounds(0, -np.inf, program.level_limit)
         _change_costs(model, held.value[old], program.value[stay], layout.job_column[stay])
-        pair_value = program.pair_value[pair_stay]
-        _change_costs(model, held.pair_value[pair_old], pair_value, layout.pair_column[pair_stay])
+        if len(pair_stay):
+            pair_value = program.pair_value[pair_stay]
+            _change_costs(model, held.pair_value[pair_old], pair_value, layout.pair_column[pair_stay])
         moved = stay[(held.least[old] != program.least[stay]).any(axis=1)]
         if len(moved):
             low, high = column_bounds(program, moved, np.zeros(0, dtype=np.int64))

@@ -91,27 +91,44 @@ def _next_level(
     solver: Solver,
     aggregate: bool,
 ) -> Level:
-    # Without caps first: one program, and enough unless only jobs that run all the time stop the others.
-    asked = np.where(active, push, 0.0)
-    found = solve(levelled(cells, asked, floor), solver, aggregate)
-    stuck = active & bottlenecks(found.duals, asked)
-    saturated = active & (cap <= push * found.level * (1 + CLOSE))
-    if (stuck & ~saturated).any() or saturated.sum() == active.sum():
-        return Level(found, found.level, stuck | saturated)
     height = float((cap / push)[active].max())  # everybody saturated: an upper bound
+    guess, first = solver.guess, bool(active.all())
+    if first and guess is not None and guess < height:
+        # Where the water stopped last time. If no dual bounds the level above it, it stops there again.
+        asked = np.minimum(push * guess, cap)
+        found = solve(levelled(cells, asked, floor), solver, aggregate)
+        height = min(height, _root(found.duals, push, cap, float(found.level * (found.duals @ asked))))
+        if found.level >= 1 - CLOSE and height <= guess * (1 + CLOSE):
+            return _stop(found, guess, asked, active, active & (cap <= push * guess * (1 + CLOSE)))
+    else:
+        # Without caps first: one program, and enough unless only jobs that run all the time stop the others.
+        asked = np.where(active, push, 0.0)
+        found = solve(levelled(cells, asked, floor), solver, aggregate)
+        stuck = active & bottlenecks(found.duals, asked)
+        saturated = active & (cap <= push * found.level * (1 + CLOSE))
+        if (stuck & ~saturated).any() or saturated.sum() == active.sum():
+            solver.guess = None if first else guess
+            return Level(found, found.level, stuck | saturated)
     for _ in range(ROUNDS):
         asked = np.where(active, np.minimum(push * height, cap), 0.0)
         found = solve(levelled(cells, asked, floor), solver, aggregate)
         saturated = active & (cap <= push * height * (1 + CLOSE))
         if found.level >= 1 - CLOSE:
-            stuck = saturated | (active & bottlenecks(found.duals, np.where(saturated, 0.0, asked)))
-            return Level(found, height, stuck if stuck.any() else active)
+            if first:
+                solver.guess = height if saturated.any() else None
+            return _stop(found, height, asked, active, saturated)
         lower = _root(found.duals * active, push, cap, float(found.level * (found.duals @ asked)))
         if not lower < height * (1 - CLOSE):  # no further: the last digits disagree
             break
         height = lower
     stuck = active & (bottlenecks(found.duals, asked) | saturated)
     return Level(found, height * found.level, stuck)
+
+
+def _stop(found: Solution, height: float, asked: Floats, active: Flags, saturated: Flags) -> Level:
+    """The level is reached: stuck are those who run all the time, and those the others cannot do without."""
+    stuck = saturated | (active & bottlenecks(found.duals, np.where(saturated, 0.0, asked)))
+    return Level(found, height, stuck if stuck.any() else active)
 
 
 def _root(duals: Floats, push: Floats, cap: Floats, total: float) -> float:
@@ -125,5 +142,5 @@ def _root(duals: Floats, push: Floats, cap: Floats, total: float) -> float:
     at_ends = full[:-1] + slope[:-1] * ends
     place = int(np.searchsorted(at_ends, total, side="left"))
     if place >= len(order):
-        return float(ends[-1]) if len(ends) else float("inf")
+        return float("inf")
     return float(max(0.0, (total - full[place]) / slope[place]))

@@ -1,0 +1,207 @@
+"""Rounds whose units are jobs or pairs: who is next, and how pairs get, keep and leave the same GPUs (section 5).
+
+A unit that stays keeps its GPUs and nothing is done. A pair that forms does so where one of the two runs, if that is
+a GPU type of its allocation, so that one job moves and not two; of a pair that parts one job keeps the GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from dally.core.active import ActiveJob
+from dally.core.free import FreeGpus
+from dally.core.placement import Placement
+from dally.core.plan import Migrate, Plan, Preempt, Start
+from dally.core.policy import View
+from dally.core.sharing import Share
+from dally.core.states import State
+from dally.policies.gavel.allocation.problem import Fractions, Row
+from dally.policies.gavel.rounds import Columns, Floats, Placer, Standings, kind_index
+
+Units = dict[Row, int]  # jobs that run as one, and their column
+
+
+class PairStandings:
+    """Allocation and time received of the pairs that were allocated any, as `Standings` has them for jobs."""
+
+    def __init__(self, fractions: dict[Row, Fractions], columns: int) -> None:
+        self.rows = list(fractions)
+        self.index = {row: place for place, row in enumerate(self.rows)}
+        self.share: Floats = np.array(list(fractions.values()), dtype=float).reshape(len(self.rows), columns)
+        self.received: Floats = np.zeros_like(self.share)
+
+    def dissolve(self, gone: set[str], jobs: Standings) -> None:
+        """Pairs of those who have gone. What the other was owed and got in company it is owed and has got alone, until
+        time is allocated anew."""
+        keep: list[int] = []
+        for place, row in enumerate(self.rows):
+            stay = [job_id for job_id in row if job_id not in gone]
+            if len(stay) == 2:
+                keep.append(place)
+            elif stay:
+                at = jobs.index[stay[0]]
+                jobs.share[at] += self.share[place]
+                jobs.received[at] += self.received[place]
+        self.rows = [self.rows[place] for place in keep]
+        self.index = {row: place for place, row in enumerate(self.rows)}
+        self.share, self.received = self.share[keep], self.received[keep]
+
+    def of(self, job_id: str) -> Floats:
+        """Time it is allocated in company, by column."""
+        found: Floats = self.share[[place for place, row in enumerate(self.rows) if job_id in row]].sum(axis=0)
+        return found
+
+
+def order(jobs: Standings, pairs: PairStandings, half_round: float, conserving: bool) -> list[int]:
+    """(unit, column) cells as unit × columns + column, the most behind first; pairs are numbered after the jobs."""
+    count = len(jobs.ids)
+    alone = np.where(jobs.runs[:count], jobs.share[:count] / (jobs.received[:count] + half_round), -1.0)
+    together = np.where(pairs.share > 0, pairs.share / (pairs.received + half_round), -1.0)
+    behind = np.concatenate([alone.ravel(), together.ravel()])
+    wanted = int(np.count_nonzero(behind >= 0.0 if conserving else behind > 0.0))
+    found: list[int] = np.argsort(-behind, kind="stable")[:wanted].tolist()
+    return found
+
+
+def choose(view: View, jobs: Standings, pairs: PairStandings, columns: Columns, cells: list[int], room: list[int],
+           settled: Units) -> Units:  # fmt: skip
+    """Down the order, each job in one unit, what does not fit is skipped; `settled` stay anyway."""
+    width, count, kind_of = len(columns.all), len(jobs.ids), columns.kind_of
+    index, gpus = jobs.index, jobs.gpus
+    taken = [view.job(job_id).state not in (State.WAITING, State.RUNNING) for job_id in jobs.ids]
+    chosen, left = dict(settled), list(room)
+    for row, column in settled.items():
+        left[kind_of[column]] -= gpus[index[row[0]]]
+        for job_id in row:
+            taken[index[job_id]] = True
+    total = sum(left)
+    for cell in cells:
+        unit, column = divmod(cell, width)
+        row = (jobs.ids[unit],) if unit < count else pairs.rows[unit - count]
+        places = [index[job_id] for job_id in row]
+        size = gpus[places[0]]
+        if left[kind_of[column]] < size or any(taken[place] for place in places):
+            continue
+        for place in places:
+            taken[place] = True
+        left[kind_of[column]] -= size
+        total -= size
+        chosen[row] = column
+        if total <= 0:
+            break
+    return chosen
+
+
+def room_of(view: View, columns: Columns, running: Units) -> list[int]:
+    """GPUs of each type that are up and not being vacated; those of a pair count once."""
+    room = [view.free.pools[kind].total for kind in columns.kinds]
+    for row in running:
+        job = view.job(row[0])
+        if job.placement is not None:
+            room[kind_index(view, columns, job)] += job.gpus
+    return room
+
+
+class UnitPlacer(Placer):
+    """Turns a choice of units into starts, moves and stops on concrete GPUs."""
+
+    def carry_units(self, view: View, running: Units, chosen: Units,
+                    spare: Iterable[tuple[str, int]] = ()) -> tuple[Plan, Units]:  # fmt: skip
+        """The plan, and which units run in which column once it is carried out. GPUs left over go to the first of the
+        `spare` jobs that wait and find a place near enough."""
+        held = {job_id: job.placement for row in running for job_id in row
+                if (job := view.job(job_id)).state is State.RUNNING and job.placement is not None}  # fmt: skip
+        homes = self._homes(view, chosen, held)
+        wanted = {job_id for row in chosen for job_id in row}
+        plan: Plan = [Preempt(job_id) for job_id in held if job_id not in wanted]
+        after: Units = {}
+        moving: list[tuple[int, int, Row]] = []
+        for row, column in chosen.items():
+            home = homes.get(row)
+            if home is None:
+                first = view.job(row[0])
+                moving.append((-first.gpus, first.number, row))
+                continue
+            after[row] = column
+            there = next(job_id for job_id in row if held.get(job_id) == home)
+            plan += [_go(view.job(job_id), home, there) for job_id in row if held.get(job_id) != home]
+        if moving or spare:
+            with view.free.trial() as free:
+                for placement in dict.fromkeys(held.values()):
+                    if placement not in homes.values():
+                        free.give(placement)
+                self._settle(view, free, [(row, chosen[row]) for _, _, row in sorted(moving)], held, plan, after)
+                self._fill(view, free, spare, plan, after)
+        return plan, after
+
+    def _homes(self, view: View, chosen: Units, held: dict[str, Placement]) -> dict[Row, Placement]:
+        """Units that find themselves, or one of their jobs, on GPUs they may have: those who stay as they are first."""
+        homes: dict[Row, Placement] = {}
+        claimed: set[Placement] = set()
+        together: dict[Placement, list[str]] = {}
+        for job_id, placement in held.items():
+            together.setdefault(placement, []).append(job_id)
+        for exactly in (True, False):
+            for row, column in chosen.items():
+                for job_id in () if row in homes else row:
+                    here = held.get(job_id)
+                    if here is None or here in claimed or (exactly and set(together[here]) != set(row)):
+                        continue
+                    if self._stays(view, view.job(job_id), column):
+                        homes[row] = here
+                        claimed.add(here)
+                        break
+        return homes
+
+    def _settle(self, view: View, free: FreeGpus, moving: list[tuple[Row, int]], held: dict[str, Placement],
+                plan: Plan, after: Units) -> None:  # fmt: skip
+        """GPUs for those who have none to stay on. Where there is no place near enough, who runs stays where it was,
+        alone if need be, and is stopped if that is taken."""
+        stuck: list[tuple[Row, int]] = []
+        for row, column in moving:
+            placement = self._place(free, view.job(row[0]), column)
+            if placement is None:
+                stuck.append((row, column))
+                continue
+            free.take(placement)
+            after[row] = column
+            plan += [_go(view.job(job_id), placement, row[0]) for job_id in row]
+        for row, column in stuck:
+            here = [job_id for job_id in row if job_id in held]
+            if len(here) == 2 and held[here[0]] == held[here[1]] and _is_free(free, held[here[0]]):
+                free.take(held[here[0]])
+                after[row] = column
+                continue
+            for job_id in here:
+                if _is_free(free, held[job_id]):
+                    free.take(held[job_id])
+                    after[job_id,] = column
+                else:
+                    plan.append(Preempt(job_id))
+
+    def _fill(self, view: View, free: FreeGpus, spare: Iterable[tuple[str, int]], plan: Plan, after: Units) -> None:
+        running = {job_id for row in after for job_id in row}
+        for job_id, column in spare:
+            if free.total == 0:
+                break
+            job = view.job(job_id)
+            if job.state is State.WAITING and job_id not in running:
+                placement = self._place(free, job, column)
+                if placement is not None:
+                    free.take(placement)
+                    running.add(job_id)
+                    after[job_id,] = column
+                    plan.append(Start(job_id, placement))
+
+
+def _is_free(free: FreeGpus, placement: Placement) -> bool:
+    return all(free.has(machine, mask) for machine, mask in placement.slices)
+
+
+def _go(job: ActiveJob, placement: Placement, beside: str) -> Start | Migrate:
+    """To these GPUs, and into the turn of the job that is there unless that is itself."""
+    share = None if beside == job.id else Share(beside=beside)
+    move = Migrate if job.placement is not None else Start
+    return move(job.id, placement, share=share)
