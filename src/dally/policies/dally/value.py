@@ -107,17 +107,9 @@ class _Round:
         self.forecast.begin(view, now)
 
     def plan(self) -> Plan:
-        starts: Plan = []
-        started: set[str] = set()
         with self.view.free.trial() as free:
-            for job_id in self.forecast.poles.waiting():
-                job = self.view.job(job_id)
-                placement = self._accepts(free, job, self.tiers.nearest(free, job.demand))
-                if isinstance(placement, Placement):
-                    self.forecast.poles.started(job)
-                    free.take(placement)
-                    starts.append(Start(job.id, placement, self.rules.lease))
-                    started.add(job.id)
+            starts = self._start_poles(free)
+            started = {start.job for start in starts}
             heads = dict.fromkeys(self.view.waiting.buckets, 0)
             asked = dict.fromkeys(heads, 0)
             buckets = self.view.waiting.buckets
@@ -148,7 +140,7 @@ class _Round:
             moves = self._moves(free)
             reasons = self._reasons(free, started)
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
-        plan += moves + starts + list(reasons.values())
+        plan += [*moves, *starts, *reasons.values()]
         told = [wait for job, said in self.waits if (wait := self.rules.tell(job, said, self.now)) is not None]
         plan += told + self.rules.untell(self.view, {job.id for job, _ in self.waits}, reasons)
         for action in (*moves, *starts):
@@ -158,6 +150,18 @@ class _Round:
         if self.now < wake < math.inf:
             plan.append(WakeAt(wake))
         return plan
+
+    def _start_poles(self, free: FreeGpus) -> list[Start]:
+        """Waiting jobs that would outlast all others take what is free before anybody else."""
+        starts = []
+        for job_id in self.forecast.poles.waiting():
+            job = self.view.job(job_id)
+            placement = self._accepts(free, job, self.tiers.nearest(free, job.demand))
+            if isinstance(placement, Placement):
+                self.forecast.poles.started(job)
+                free.take(placement)
+                starts.append(Start(job.id, placement, self.rules.lease))
+        return starts
 
     @cached_property
     def behind(self) -> list[tuple[float, int, ActiveJob]]:
