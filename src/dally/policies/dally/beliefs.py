@@ -1,10 +1,12 @@
 """How long jobs take, from what they declare and what declarations were worth so far, or from the jobs before them.
 
 Total work is taken to be log-normal around what the job declares, with the spread that ended jobs had around their
-own declarations: none as long as everybody was right. Where nothing is declared it is log-normal like the work of
-ended jobs. What orders jobs is then the Gittins index (Gittins 1979; Tiresias, NSDI'19, section 3.2) in the form
-of a size: min over Δ of E[min(T − a, Δ) | T > a] / P(T − a ≤ Δ | T > a), the time to spend per job that ends.
-It is the work left if declarations are exact, and nearly the attained service if nothing is known.
+own declarations: none as long as everybody was right. What orders jobs is then the Gittins index (Gittins 1979;
+Tiresias, NSDI'19, section 3.2) in the form of a size: min over Δ of E[min(T − a, Δ) | T > a] / P(T − a ≤ Δ | T > a),
+the time to spend per job that ends. It is the work left if declarations are exact.
+
+Where nothing is declared, least attained service orders jobs (a Gittins index of the ended jobs was tried and was
+worse: those that end first are the short ones), and what is left is expected from the work of ended jobs.
 """
 
 from __future__ import annotations
