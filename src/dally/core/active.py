@@ -18,6 +18,7 @@ class ActiveJob:
 
     __slots__ = (
         "attained",
+        "attempts",
         "demand",
         "executed",
         "exposed",
@@ -68,6 +69,7 @@ class ActiveJob:
         self.first_start: float | None = None
         self.lease_until: float | None = None
         self.preemptions = 0
+        self.attempts = 0  # starts and moves so far
 
     @property
     def id(self) -> str:
@@ -77,25 +79,30 @@ class ActiveJob:
     def gpus(self) -> int:
         return self.job.gpus
 
+    @property
+    def movable(self) -> bool:
+        """Whether a plan may preempt, move or resize it: it runs, as far as anybody knows."""
+        return self.state is State.RUNNING
+
     def starvation(self, now: float) -> float:
         """Seconds since it last got or lost GPUs."""
         return now - self.last_change
 
     def executed_at(self, now: float) -> float:
-        return self.executed + (now - self.since if self.state is State.RUNNING else 0.0)
+        return self.executed + (now - self.since if self.placement is not None else 0.0)
 
     def attained_at(self, now: float) -> float:
-        return self.attained + (self.serving * (now - self.since) if self.state is State.RUNNING else 0.0)
+        return self.attained + (self.serving * (now - self.since) if self.placement is not None else 0.0)
 
     def work_at(self, now: float) -> float:
-        if self.state is not State.RUNNING or now <= self.progress_from:
+        if self.placement is None or now <= self.progress_from:
             return self.work_done
         return self.work_done + self.speed * (now - max(self.since, self.progress_from))
 
     def watched_at(self, now: float) -> tuple[float, float]:
         """(seconds its turn was served, mini-batches done in them) since its GPUs, share or turn last changed."""
         begin = self.since if self.since > self.progress_from else self.progress_from
-        if self.state is not State.RUNNING or now <= begin or self.step_time <= 0:
+        if self.placement is None or now <= begin or self.step_time <= 0:
             return self.watched_seconds, self.watched_batches
         seconds = (now - begin) * self.fraction
         return self.watched_seconds + seconds, self.watched_batches + seconds / self.step_time
@@ -103,7 +110,7 @@ class ActiveJob:
     def accrue(self, now: float) -> None:
         """Book what happened since the last change."""
         if now > self.since:
-            if self.state is State.RUNNING:
+            if self.placement is not None:
                 held = now - self.since
                 begin = self.since if self.since > self.progress_from else self.progress_from
                 if now > begin:

@@ -13,3 +13,6 @@ class PlanError(Exception):
     def __init__(self, policy: str, job: str, rule: str) -> None:
         super().__init__(f"policy {policy!r}, job {job!r}: {rule}")
         self.policy, self.job, self.rule = policy, job, rule
+
+    def __reduce__(self) -> tuple[type[PlanError], tuple[str, str, str]]:
+        return type(self), (self.policy, self.job, self.rule)  # it has to get out of a worker process

@@ -1,10 +1,15 @@
-"""What a world can report. Events of one instant are applied together, in the order of this file."""
+"""What a world can report. Events of one instant are applied together, in the order of this file.
+
+A world may be late, repeat itself or contradict itself: what does not fit the state of a job is recorded as odd, with
+a sentence that says why, and changes nothing.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from dally.core.job import Job
+from dally.core.topology import MachineSpec
 
 
 class Finished(NamedTuple):
@@ -15,6 +20,7 @@ class Failed(NamedTuple):
     """The job gave up: its retries are used up."""
 
     job: str
+    cause: str = ""
 
 
 class Cancelled(NamedTuple):
@@ -27,20 +33,47 @@ class Yielded(NamedTuple):
     job: str
 
 
+class StartFailed(NamedTuple):
+    """The job was to start (or to move), and does not: refused, or nothing was heard of it in time. It waits again."""
+
+    job: str
+    cause: str
+
+
 class Interrupted(NamedTuple):
     """A job lost its GPUs by a fault; it keeps the work of its last checkpoint and waits again."""
 
     job: str
     work_done: float
     cause: str
+    lost: float = 0.0  # GPU-seconds of work that are gone
+
+
+class ContactLost(NamedTuple):
+    """Nothing is heard of a job that should run: it may or may not."""
+
+    job: str
+
+
+class ContactRestored(NamedTuple):
+    """It runs after all."""
+
+    job: str
 
 
 class MachineDown(NamedTuple):
-    machine: int
+    machine: str  # its whole name, here and below
 
 
 class MachineUp(NamedTuple):
-    machine: int
+    machine: str
+
+
+class MachinesChanged(NamedTuple):
+    """The cluster grew or shrank. Jobs on machines that are gone are lost until the world says more."""
+
+    added: tuple[MachineSpec, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 class LeaseEnded(NamedTuple):
@@ -49,8 +82,14 @@ class LeaseEnded(NamedTuple):
     job: str
 
 
+class Started(NamedTuple):
+    """The job runs on the GPUs it was given. Until its steps are measured, a second of running is a second of work."""
+
+    job: str
+
+
 class Measured(NamedTuple):
-    """A running job's step time changed: by its placement or by its neighbours.
+    """A running job's step time changed: by its placement or by its neighbours. Also says that it runs.
 
     `speed` is work per second; `exposed` the share of a step spent in communication that nothing hides;
     `delay` the seconds until it makes progress (loading, waiting for GPUs to be vacated).
@@ -73,14 +112,14 @@ class TimerDue(NamedTuple):
 
 
 Event = (
-    Finished | Failed | Cancelled | Yielded | Interrupted | MachineDown | MachineUp | LeaseEnded | Measured
-    | Arrived | TimerDue
+    Finished | Failed | Cancelled | Yielded | StartFailed | Interrupted | ContactLost | ContactRestored | MachineDown
+    | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | TimerDue
 )  # fmt: skip
 
 ORDER: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
-        (Finished, Failed, Cancelled, Yielded, Interrupted, MachineDown, MachineUp, LeaseEnded, Measured,
-         Arrived, TimerDue)
+        (Finished, Failed, Cancelled, Yielded, StartFailed, Interrupted, ContactLost, ContactRestored, MachineDown,
+         MachineUp, MachinesChanged, LeaseEnded, Started, Measured, Arrived, TimerDue)
     )
 }  # fmt: skip

@@ -29,6 +29,8 @@ class Job:
     min_gpus: int | None = None  # an elastic job also runs on fewer GPUs, down to so many; None: not on fewer
     max_gpus: int | None = None  # … or on more, up to so many; None: not on more
     slo: float | None = None  # deadline as a multiple of the run time on the best GPUs, where a trace has it so
+    work: float | None = None  # what it is said to take, in the unit its progress is counted in; None: nobody says
+    reference: float | None = None  # its step time at speed 1, where it has been profiled
 
     @property
     def elastic(self) -> bool:

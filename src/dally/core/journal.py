@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dally.core.events import Event
-from dally.core.plan import Action
+from dally.core.plan import Action, Stop
 from dally.core.reasons import Reason
 
 
@@ -24,20 +24,60 @@ class Leaving(NamedTuple):
     gpus: int
 
 
-Entry = Event | Action | Rejected | Leaving
-Sink = Callable[[float, Entry], None]
+class Odd(NamedTuple):
+    """A report that does not fit: of an unknown job, a second time, too late. It changed nothing."""
+
+    event: Event
+    why: str
+
+
+class Refused(NamedTuple):
+    """The policy's plan broke a rule and was not carried out; nothing of it was."""
+
+    policy: str
+    job: str
+    rule: str
+
+
+Happened = Event | Odd
+Decided = Action | Stop | Rejected | Leaving | Refused
+Entry = Happened | Decided
+
+
+class Instant(NamedTuple):
+    """One trip: what happened at a time, and what was decided because of it. Whole or not at all.
+
+    `decided` is None where nobody was asked: the world's immediate answers to the decisions before."""
+
+    time: float
+    happened: Sequence[Happened]
+    decided: Sequence[Decided] | None
+
+    def entries(self) -> Iterator[Entry]:
+        yield from self.happened
+        yield from self.decided or ()
+
+
+Sink = Callable[[Instant], None]
 
 
 class Journal:
-    """Hands every entry to its sinks, in order: a file, the metrics, a dashboard, a test's list."""
+    """Hands every instant to its sinks, in order: the store, a file, the metrics, a dashboard, a test's list."""
 
-    __slots__ = ("entries", "sinks")
+    __slots__ = ("instants", "sinks")
 
     def __init__(self, *sinks: Sink) -> None:
         self.sinks = list(sinks)
-        self.entries = 0
+        self.instants = 0
 
-    def write(self, now: float, entry: Entry) -> None:
-        self.entries += 1
+    def write(self, instant: Instant) -> None:
         for sink in self.sinks:
-            sink(now, entry)
+            sink(instant)
+        self.instants += 1
+
+
+def flat(instants: Iterable[Instant]) -> Iterator[tuple[float, Entry]]:
+    """Entries one by one, each with its time."""
+    for instant in instants:
+        for entry in instant.entries():
+            yield instant.time, entry

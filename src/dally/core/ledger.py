@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from dally.core import events as ev
 from dally.core import plan as pl
-from dally.core.journal import Entry, Leaving, Rejected
+from dally.core.journal import Instant, Leaving, Rejected
 from dally.core.placement import Placement
 from dally.core.sharing import Group, Groups, Share
 from dally.core.topology import Topology
@@ -19,8 +20,8 @@ class Row:
     """One job's life in figures; times in seconds, NaN-free: what has not happened is None."""
 
     __slots__ = ("_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
-                 "_placement", "_round", "_since", "_step", "comm", "comm_gpu_seconds", "end", "first_minibatches",
-                 "first_start", "gpu_seconds", "gpus", "job_id", "level", "lost", "lost_gpu_seconds", "migrations",
+                 "_placement", "_round", "_since", "_step", "comm", "comm_gpu_seconds", "end", "failed_starts",
+                 "first_minibatches", "first_start", "gpu_seconds", "gpus", "interruptions", "job_id", "level", "lost", "lost_gpu_seconds", "migrations",
                  "model", "neighbour_loss", "outcome", "packs", "preemptions", "resizes", "running", "submit",
                  "suspended", "suspensions", "tenant", "unpacks", "user")  # fmt: skip
 
@@ -42,6 +43,7 @@ class Row:
         self.gpu_seconds = self.comm_gpu_seconds = self.lost_gpu_seconds = 0.0
         self.level: int | None = None  # outermost level it was placed at
         self.preemptions = self.migrations = self.resizes = self.packs = self.unpacks = 0
+        self.interruptions = self.failed_starts = 0
         self.suspensions = 0.0  # turns that ended while it was not alone: its time over the length of a round
         self._placement: Placement | None = None
         self._placed = 0.0  # when it got its present GPUs, or its present place on them
@@ -125,6 +127,7 @@ class Ledger:
         self.keeps_segments = segments
         self.time, self.busy, self.queue = array("d"), array("q"), array("q")  # after each change
         self.deepest_pack = 1  # jobs that ran at once on the same GPUs, at most
+        self.lost_work_gpu_seconds = 0.0  # GPU time of work that faults threw away
         self.leaving_gpu_seconds = 0.0  # GPUs kept busy by checkpoints of preempted jobs
         self.entries = 0
         self.first_submit: float | None = None
@@ -133,19 +136,22 @@ class Ledger:
         self._leaving: dict[str, tuple[float, int]] = {}
         self._busy_now = self._queue_now = 0
         self._groups: Groups | None = None  # from the first share on
-        self._sinks = {
+        self._sinks: dict[type, Callable[[float, Any], None]] = {
             ev.Arrived: self._arrived, ev.Measured: self._measured, pl.Start: self._start, pl.Preempt: self._preempt,
             pl.Migrate: self._migrate, pl.Resize: self._resize, pl.Reshare: self._reshare,
             ev.Finished: self._ended, ev.Failed: self._ended, ev.Cancelled: self._ended,
-            ev.Interrupted: self._interrupted, ev.Yielded: self._yielded, Rejected: self._rejected,
+            ev.Interrupted: self._interrupted, ev.StartFailed: self._start_failed, ev.Yielded: self._yielded, Rejected: self._rejected,
             Leaving: self._left_behind,
         }  # fmt: skip
 
-    def __call__(self, now: float, entry: Entry) -> None:
-        self.entries += 1
-        sink = self._sinks.get(type(entry))
-        if sink is not None:
-            sink(now, entry)  # type: ignore[operator]
+    def __call__(self, instant: Instant) -> None:
+        now, sinks = instant.time, self._sinks
+        for entries in (instant.happened, instant.decided or ()):
+            self.entries += len(entries)
+            for entry in entries:
+                sink = sinks.get(type(entry))
+                if sink is not None:
+                    sink(now, entry)
 
     def row(self, job_id: str) -> Row:
         return self.rows[self._index[job_id]]
@@ -204,8 +210,16 @@ class Ledger:
         row.preemptions += 1
         self._level(now, -self._off(now, row), 1)
 
+    def _start_failed(self, now: float, event: ev.StartFailed) -> None:
+        row = self.row(event.job)
+        row.failed_starts += 1
+        if row._placement is not None:
+            self._level(now, -self._off(now, row), 1)
+
     def _interrupted(self, now: float, event: ev.Interrupted) -> None:
         row = self.row(event.job)
+        row.interruptions += 1
+        self.lost_work_gpu_seconds += event.lost
         self._leaving_done(now, event.job)
         if row._placement is not None:
             self._level(now, -self._off(now, row), 1)

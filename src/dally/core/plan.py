@@ -70,6 +70,12 @@ class Extend(NamedTuple):
     lease: float
 
 
+class Stop(NamedTuple):
+    """Put an end to whatever runs under this name: nobody planned it. Said by the scheduler, never by a policy."""
+
+    job: str
+
+
 class WakeAt(NamedTuple):
     """Ask again at this time even if nothing happens until then."""
 
@@ -84,4 +90,6 @@ class Wait(NamedTuple):
 
 
 Action = Start | Preempt | Migrate | Resize | Reshare | Extend | WakeAt | Wait
+Moves = Preempt | Migrate | Resize  # what takes a running job off its GPUs
+Places = Start | Migrate | Resize  # what gives a job GPUs
 Plan = list[Action]

@@ -1,16 +1,17 @@
-"""The policy's side of the seam: a read-only view and the time in, a plan out."""
+"""The policy's side of the seam: a read-only view, its own memory and the time in, a plan out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, Protocol
 
 from dally.core.active import ActiveJob
 from dally.core.estimates import Estimates
-from dally.core.events import Event
 from dally.core.free import FreeGpus
 from dally.core.job import Job
-from dally.core.plan import Plan
+from dally.core.journal import Entry, Happened
+from dally.core.memory import Memory, NoMemory
+from dally.core.plan import Demand, Plan
 from dally.core.ranking import Rank, Ranking
 from dally.core.reasons import Reason
 from dally.core.sharing import Groups, Interference, NoInterference
@@ -37,10 +38,10 @@ class ExactMeter:
 class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
-    __slots__ = ("_interference", "_jobs", "_meter", "_reason", "estimates", "free", "groups", "news", "preemptible",
-                 "topology", "waiting")  # fmt: skip
+    __slots__ = ("_interference", "_jobs", "_meter", "_reason", "down", "estimates", "free", "groups", "layout", "news",
+                 "preemptible", "reasons", "topology", "waiting")  # fmt: skip
 
-    def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: dict[str, ActiveJob],
+    def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,
                  meter: Meter | None = None) -> None:  # fmt: skip
         self.topology = topology
@@ -49,7 +50,10 @@ class View:
         self.waiting = Ranking()  # jobs that may be started
         self.preemptible = Ranking()  # running jobs that no lease protects
         self.groups = Groups()  # who holds which GPUs; kept for policies that share
-        self.news: Sequence[Event] = ()  # what happened since the last plan
+        self.down: Set[int] = frozenset()  # machines that are not there at the moment
+        self.layout = 0  # raised when machines go, come or change: look-up tables made for another one are void
+        self.news: Sequence[Happened] = ()  # what happened since the last plan
+        self.reasons: Mapping[str | Demand, Reason] = {}  # what was last said, of single jobs and of demands
         self._jobs = jobs
         self._reason = reason
         self._interference = interference or NoInterference()
@@ -57,6 +61,11 @@ class View:
 
     def job(self, job_id: str) -> ActiveJob:
         return self._jobs[job_id]
+
+    def jobs(self) -> Iterable[ActiveJob]:
+        """Everybody there is, ended or not, in order of arrival. For a policy that begins in the middle of things, and
+        for reports; not for every event."""
+        return self._jobs.values()
 
     def reason(self, job_id: str) -> Reason | None:
         """Why the job waits, as last said."""
@@ -79,8 +88,11 @@ class View:
 
 
 class Policy(Protocol):
-    """One pure call: everything a plan depends on is in the view, the time and the options. A policy that
-    learns (from `view.news`) may remember what it learned, and nothing else: same events, same plans."""
+    """Everything a plan depends on is in the view, the memory, the time and the options: same events, same plans.
+
+    `rank` and `plan` change nothing but the draft of the memory they are handed (`core.memory`): a plan may be asked
+    for twice, thrown away, or asked of a snapshot, with no trace left. `hear` is where facts become memory.
+    """
 
     @property
     def name(self) -> str: ...
@@ -90,15 +102,63 @@ class Policy(Protocol):
         """Whether the index of preemptible jobs is wanted at all."""
         ...
 
-    # A policy whose plans put several jobs on the same GPUs says so with `shares = True`. The scheduler asks for it
-    # by name and takes its absence for False, so a policy that shares nothing need not know of it.
-
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        """The job's place in the order. Asked when it enters the queue, starts, changes speed, or is refreshed."""
+    @property
+    def shares(self) -> bool:
+        """Whether its plans put several jobs on the same GPUs."""
         ...
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        """Jobs whose rank changes now by itself, e.g. by demotion to a lower queue; asked before every plan."""
+    @property
+    def chooses_gpu_type(self) -> bool:
+        """Whether it decides itself on which GPU type a job runs that names one only because it was traced there."""
         ...
 
-    def plan(self, view: View, now: float) -> Plan: ...
+    def new_memory(self) -> Memory:
+        """A blank memory: of a policy that has not heard of anything yet."""
+        ...
+
+    def attach(self, view: View, memory: Any) -> None:
+        """Serve this view from now on: caches made for another one are void. Indexes over the queue follow it through
+        `view.waiting.watch`."""
+        ...
+
+    def hear(self, view: View, memory: Any, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        """What happened, already part of the view, becomes memory; returns the jobs whose rank is another one from now
+        on, by what happened or by the time (a demotion that is due). Asked once an instant, before jobs are ranked.
+
+        `entries` may hold actions that this policy did not decide: it was put in charge of a cluster in operation, or
+        a record is trusted instead of being worked out again."""
+        ...
+
+    def rank(self, view: View, memory: Any, job: ActiveJob, now: float) -> Rank:
+        """The job's place in the order. Asked when it enters the queue, starts, changes speed, or `hear` names it."""
+        ...
+
+    def plan(self, view: View, memory: Any, now: float) -> Plan: ...
+
+    def notes(self, memory: Any) -> tuple[str, ...]:
+        """What a reader of the results should know of this run."""
+        ...
+
+
+class PolicyBase:
+    """What a policy is that says nothing else: it neither preempts nor shares, and remembers nothing."""
+
+    name: str = "policy"
+    preempts: bool = False
+    shares: bool = False
+    chooses_gpu_type: bool = False
+
+    def new_memory(self) -> Memory:
+        return NoMemory()
+
+    def attach(self, view: View, memory: Any) -> None:
+        return None
+
+    def hear(self, view: View, memory: Any, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        return ()
+
+    def rank(self, view: View, memory: Any, job: ActiveJob, now: float) -> Rank:
+        return Rank(job.job.submit_time)
+
+    def notes(self, memory: Any) -> tuple[str, ...]:
+        return ()

@@ -9,7 +9,7 @@ moment of asking. That is what keeps the cost of an event independent of the que
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sortedcontainers import SortedList
 
@@ -54,14 +54,33 @@ class Bucket:
         return len(self.entries)
 
 
+class Watcher(Protocol):
+    """An index of a policy's own over the same jobs: hears of every change, and of nothing else."""
+
+    def added(self, job: ActiveJob, entry: Entry) -> None: ...
+
+    def removed(self, job: ActiveJob, entry: Entry) -> None: ...
+
+
 class Ranking:
     """Jobs by rank inside buckets of equal demand."""
 
-    __slots__ = ("_entry", "buckets")
+    __slots__ = ("_entry", "_watchers", "buckets")
 
     def __init__(self) -> None:
         self.buckets: dict[Demand, Bucket] = {}  # only those that are not empty
         self._entry: dict[str, Entry] = {}
+        self._watchers: tuple[Watcher, ...] = ()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell the watcher who is here, then whoever comes and goes."""
+        for job in self:
+            watcher.added(job, self._entry[job.id])
+        self._watchers = (*self._watchers, watcher)
+
+    def unwatch(self) -> None:
+        """Another policy is in charge: what the one before watched for is void."""
+        self._watchers = ()
 
     def __len__(self) -> int:
         return len(self._entry)
@@ -75,7 +94,13 @@ class Ranking:
             for entry in bucket.entries:
                 yield entry[4]
 
+    def entry(self, job_id: str) -> Entry:
+        """The job's place in its bucket: base, second base, tie, order of arrival, the job."""
+        return self._entry[job_id]
+
     def add(self, job: ActiveJob, rank: Rank) -> None:
+        if rank.base != rank.base or rank.then != rank.then:
+            raise ValueError("its rank is not a number (NaN), and nothing can be ordered by that")
         bucket = self.buckets.get(job.demand)
         if bucket is None:
             bucket = self.buckets[job.demand] = Bucket(job.demand, rank)
@@ -84,6 +109,8 @@ class Ranking:
         entry = (rank.base, rank.then, rank.tie, job.number, job)
         bucket.entries.add(entry)
         self._entry[job.id] = entry
+        for watcher in self._watchers:
+            watcher.added(job, entry)
 
     def discard(self, job: ActiveJob) -> None:
         entry = self._entry.pop(job.id, None)
@@ -93,6 +120,8 @@ class Ranking:
         bucket.entries.remove(entry)
         if not bucket.entries:
             del self.buckets[job.demand]
+        for watcher in self._watchers:
+            watcher.removed(job, entry)
 
     def ordered(self, now: float) -> list[ActiveJob]:
         """Everything in order: O(n log n), for round boundaries and reports."""

@@ -18,15 +18,13 @@ class Tier(Enum):
 class Token(Enum):
     EXCEEDS_CAPACITY = ("ExceedsCapacity", Tier.STRUCTURAL)
     NO_MATCHING_GPU_TYPE = ("NoMatchingGpuType", Tier.STRUCTURAL)
-    HELD = ("Held", Tier.STRUCTURAL)
     PRIORITY = ("Priority", Tier.POLICY)
-    WAITING_FOR_QUOTA = ("WaitingForQuota", Tier.POLICY)
     WAITING_FOR_ROUND = ("WaitingForRound", Tier.POLICY)
     WAITING_FOR_GPUS = ("WaitingForGpus", Tier.PLACEMENT)
-    FRAGMENTED = ("Fragmented", Tier.PLACEMENT)
     WAITING_FOR_LOCALITY = ("WaitingForLocality", Tier.PLACEMENT)
     CHECKPOINTING = ("Checkpointing", Tier.TRANSITION)
-    WAITING_FOR_PREEMPTION = ("WaitingForPreemption", Tier.TRANSITION)
+    STARTING = ("Starting", Tier.TRANSITION)
+    CONTACT_LOST = ("ContactLost", Tier.TRANSITION)
 
     @property
     def label(self) -> str:
@@ -38,8 +36,10 @@ class Token(Enum):
 
 
 class Reason(NamedTuple):
-    """Why a job waits. `until` is the time at which the reason ends by itself, where there is one."""
+    """Why a job waits. `until` is the time at which the reason ends by itself, where there is one; `evidence` the
+    figures behind the sentence, in an order the policy that gives them documents."""
 
     token: Token
     sentence: str
     until: float | None = None
+    evidence: tuple[float | str, ...] = ()

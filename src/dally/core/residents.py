@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
@@ -13,10 +13,11 @@ from dally.core.sharing import Group, Groups, Share
 class Residents:
     """Keeps free GPUs, groups and the jobs' shares of time in step. Groups are kept for policies that share, only."""
 
-    __slots__ = ("_free", "_groups", "_jobs", "shares")
+    __slots__ = ("_down", "_free", "_groups", "_jobs", "shares")
 
-    def __init__(self, free: FreeGpus, groups: Groups, jobs: Mapping[str, ActiveJob], shares: bool) -> None:
-        self._free, self._groups, self._jobs, self.shares = free, groups, jobs, shares
+    def __init__(self, free: FreeGpus, groups: Groups, jobs: Mapping[str, ActiveJob], down: Set[int],
+                 shares: bool) -> None:  # fmt: skip
+        self._free, self._groups, self._jobs, self._down, self.shares = free, groups, jobs, down, shares
 
     def enter(self, now: float, job: ActiveJob, placement: Placement, share: Share | None) -> None:
         """The job is on these GPUs from now on."""
@@ -40,6 +41,12 @@ class Residents:
                 self._share_out(now, group)
                 self._watch_anew(packed)
                 return
+        self.give(placement)
+
+    def give(self, placement: Placement) -> None:
+        """Nobody holds these GPUs any more; they are free but on machines that are down."""
+        if self._down and any(machine in self._down for machine, _ in placement.slices):
+            placement = Placement.of((m, mask) for m, mask in placement.slices if m not in self._down)
         self._free.give(placement)
 
     def reshare(self, now: float, job: ActiveJob, share: Share) -> None:

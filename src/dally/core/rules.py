@@ -1,90 +1,205 @@
-"""The rules of the house that a plan must keep; each broken one is a sentence."""
+"""The rules of the house that a plan must keep; each broken one is a sentence.
+
+A plan is looked at as a whole before anything of it is done: what it vacates, then what it gives out, in its order, on
+a note of what would be free. Nothing is changed by looking.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
 
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
-from dally.core.free import FreeGpus
+from dally.core.journal import Leaving
 from dally.core.placement import Placement
-from dally.core.sharing import Group, Groups, Interference, Share
+from dally.core.policy import View
+from dally.core.sharing import Group, Interference, Share
 from dally.core.states import State
-from dally.core.topology import Topology
+
+
+class Broken(NamedTuple):
+    job: str
+    rule: str
 
 
 class Rules:
     """Looks at the state of the house and never changes it."""
 
-    __slots__ = ("_down", "_free", "_groups", "_interference", "_jobs", "_shares", "_topology")
+    __slots__ = ("_interference", "_jobs", "_shares", "_view")
 
-    def __init__(self, topology: Topology, free: FreeGpus, groups: Groups, jobs: Mapping[str, ActiveJob],
-                 down: Set[int], interference: Interference, shares: bool) -> None:  # fmt: skip
-        self._topology, self._free, self._groups, self._jobs = topology, free, groups, jobs
-        self._down, self._interference, self._shares = down, interference, shares
+    def __init__(self, view: View, jobs: Mapping[str, ActiveJob], interference: Interference, shares: bool) -> None:
+        self._view, self._jobs, self._interference, self._shares = view, jobs, interference, shares
 
-    def broken_by_placing(self, job: ActiveJob, action: pl.Start | pl.Migrate | pl.Resize) -> str | None:
+    def look(self, now: float, plan: Sequence[pl.Action]) -> Broken | list[Leaving]:
+        """The first rule the plan breaks; where it keeps them all, which GPUs those it preempts keep until they have
+        saved their checkpoints: what they held and nobody is given."""
+        with self._view.groups.trial() if self._shares else nullcontext():
+            look = _Look(now, self._view, self._jobs, self._interference, self._shares)
+            return look.at(plan) or look.leaving()
+
+
+class _Look:
+    """One look at one plan: what it has vacated, given out and said so far."""
+
+    __slots__ = ("freed", "groups", "interference", "jobs", "masks", "now", "said", "shares", "started", "taken",
+                 "vacated", "view")  # fmt: skip
+
+    def __init__(self, now: float, view: View, jobs: Mapping[str, ActiveJob], interference: Interference,
+                 shares: bool) -> None:  # fmt: skip
+        self.now, self.view, self.jobs, self.interference, self.shares = now, view, jobs, interference, shares
+        self.groups, self.masks = view.groups, view.free.masks
+        self.vacated: dict[str, type] = {}
+        self.started: dict[str, pl.Demand] = {}
+        self.freed: dict[int, int] = {}
+        self.taken: dict[int, int] = {}
+        self.said: set[str | pl.Demand] = set()
+
+    def at(self, plan: Sequence[pl.Action]) -> Broken | None:
+        for action in plan:
+            if isinstance(action, (pl.Preempt, pl.Migrate, pl.Resize)):
+                rule = self._vacating(action)
+                if rule is not None:
+                    return Broken(action.job, rule)
+        for action in plan:
+            if isinstance(action, pl.Wait):
+                self.said.add(action.who)
+            elif isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
+                rule = self._placing(action)
+                if rule is not None:
+                    return Broken(action.job, rule)
+            elif isinstance(action, pl.WakeAt):
+                if not action.time > self.now:
+                    return Broken("any", f"asks to be woken at {action.time!r}, which is not after now "
+                                  f"({self.now!r}): time would stand still")  # fmt: skip
+            elif isinstance(action, (pl.Extend, pl.Reshare)):
+                rule = self._staying(action)
+                if rule is not None:
+                    return Broken(action.job, rule)
+            elif not isinstance(action, pl.Preempt):
+                return Broken("any", f"the plan holds {action!r}, which is no action of a policy")
+        return self._unexplained()
+
+    def _vacating(self, action: pl.Moves) -> str | None:
+        job = self.jobs.get(action.job)
+        if job is None:
+            return "is not known"
+        if action.job in self.vacated:
+            return "is moved or preempted twice in one plan"
+        if job.state is not State.RUNNING or job.placement is None:
+            return f"is {job.state.value}; only a running job can be moved"
+        self.vacated[action.job] = type(action)
+        if not self.shares or not self.groups.leave(action.job):
+            for machine, mask in job.placement.slices:
+                self.freed[machine] = self.freed.get(machine, 0) | mask
+        return None
+
+    def _placing(self, action: pl.Places) -> str | None:
         """What is wrong with giving the job these GPUs now; None where nothing is."""
-        if job.state is not (State.WAITING if type(action) is pl.Start else State.RUNNING):
-            return f"is {job.state.value} and cannot be given GPUs"
-        rule = self._size(job, action)
+        job = self.jobs.get(action.job)
+        if job is None:
+            return "is not known"
+        if isinstance(action, pl.Start) and (job.state is not State.WAITING or job.id in self.started):
+            state = State.STARTING if job.id in self.started else job.state
+            return f"is {state.value} and cannot be given GPUs"
+        if action.lease is not None and not action.lease >= 0:
+            return f"a lease of {action.lease!r} s is no time"
+        rule = _size(job, action)
         if rule is not None:
             return rule
+        share = None if isinstance(action, pl.Resize) else action.share
         group = None
-        if not isinstance(action, pl.Resize) and action.share is not None:
-            group = self._groups.at(action.placement)
-            rule = self._share(job, action.share, group, action.placement)
+        if share is not None:
+            group = self.groups.at(action.placement)
+            rule = self._share(job, share, group, action.placement)
             if rule is not None:
                 return rule
-        return self._gpus(job, action.placement, taken=group is not None)
+        rule = self._gpus(job, action.placement, shared=group is not None)
+        if rule is not None:
+            return rule
+        if not self.shares or self.groups.enter(job.id, action.placement, share):
+            for machine, mask in action.placement.slices:
+                self.taken[machine] = self.taken.get(machine, 0) | mask
+        if isinstance(action, pl.Start):
+            self.started[job.id] = job.demand
+        return None
 
-    def broken_by_resharing(self, job: ActiveJob, action: pl.Reshare) -> str | None:
-        if job.state is not State.RUNNING or job.placement is None:
+    def _staying(self, action: pl.Extend | pl.Reshare) -> str | None:
+        job = self.jobs.get(action.job)
+        if job is None:
+            return "is not known"
+        running = job.state is State.RUNNING and job.id not in self.vacated
+        if isinstance(action, pl.Extend):
+            if not running:
+                return f"is {job.state.value}; only a running job has a lease"
+            return None if action.lease >= 0 else f"a lease of {action.lease!r} s is no time"
+        if job.id in self.vacated and self.vacated[job.id] is not pl.Preempt:
+            running = job.id in self.groups  # it was moved before in this plan
+        if not running or job.placement is None:
             return f"is {job.state.value}; only a running job has a share of GPUs"
         if action.share.beside == job.id:
             return "cannot be packed beside itself"
-        group = self._groups.of(job.id) if job.id in self._groups else None
-        return self._share(job, action.share, group, job.placement)
+        group = self.groups.of(job.id) if job.id in self.groups else None
+        rule = self._share(job, action.share, group, job.placement if group is None else group.placement)
+        if rule is None:
+            self.groups.reshare(job.id, action.share)
+        return rule
 
-    def _size(self, job: ActiveJob, action: pl.Start | pl.Migrate | pl.Resize) -> str | None:
-        given = 0
-        for _, mask in action.placement.slices:
-            given += mask.bit_count()
-        if type(action) is pl.Resize:
-            fewest, most = job.job.limits
-            if not job.job.elastic:
-                return f"cannot be resized: it declares no min_gpus or max_gpus and is a gang of {job.gpus}"
-            if not fewest <= given <= most or given != action.placement.gpus:
-                return f"was given {given} GPUs; it can run on {fewest} to {most}"
-            return None
-        gang = job.gpus
-        if type(action) is pl.Migrate and job.placement is not None:
-            gang = job.placement.gpus  # of an elastic job: what it was resized to
-        if given != gang or given != action.placement.gpus:
-            return f"a gang of {gang} was given {given} GPUs: a gang is whole or nothing"
+    def _unexplained(self) -> Broken | None:
+        """Every waiting job has a reason: the plan gives one per demand, and may add some for single jobs."""
+        reasons = self.view.reasons
+        for demand, bucket in self.view.waiting.buckets.items():
+            if demand not in reasons and demand not in self.said:
+                left = [entry[4] for entry in bucket.entries if entry[4].id not in self.started]
+                if left:
+                    return Broken(left[0].id, f"waits, and the plan gives no reason for jobs of demand {tuple(demand)}")
         return None
 
-    def _gpus(self, job: ActiveJob, placement: Placement, *, taken: bool) -> str | None:
-        types = set()
+    def leaving(self) -> list[Leaving]:
+        found = []
+        left = {machine: mask & ~self.taken.get(machine, 0) for machine, mask in self.freed.items()}
+        for job_id, kind in self.vacated.items():
+            placement = self.jobs[job_id].placement
+            if kind is pl.Preempt and placement is not None:
+                gpus = 0
+                for machine, mask in placement.slices:
+                    kept = mask & left.get(machine, 0)
+                    if kept:
+                        left[machine] ^= kept  # of jobs that shared GPUs and are preempted all at once, one keeps them
+                        gpus += kept.bit_count()
+                if gpus:
+                    found.append(Leaving(job_id, gpus))
+        return found
+
+    # --- GPUs and shares ------------------------------------------------------------------------------------
+
+    def _has(self, machine: int, mask: int) -> bool:
+        there = (self.masks[machine] | self.freed.get(machine, 0)) & ~self.taken.get(machine, 0)
+        return there & mask == mask
+
+    def _gpus(self, job: ActiveJob, placement: Placement, *, shared: bool) -> str | None:
+        machines = self.view.topology.machines
+        kind: str | None = None
         before = -1
         for machine, mask in placement.slices:
-            if not before < machine < len(self._topology.machines) or mask <= 0:
+            if not before < machine < len(machines) or mask <= 0:
                 return "its placement must name machines of the cluster once each, in order, with GPUs"
             before = machine
-            if machine in self._down:
-                return f"machine {self._topology.machines[machine].name} is down"
-            if not taken and not self._free.has(machine, mask):
-                return f"GPUs {mask:x} of machine {self._topology.machines[machine].name} are not all free"
-            types.add(self._topology.machines[machine].gpu_type)
-        if len(types) > 1:
-            return f"a gang may not mix GPU types ({', '.join(sorted(types))})"
-        if job.job.gpu_type is not None and types != {job.job.gpu_type}:
-            return f"wants GPU type {job.job.gpu_type} and was given {types.pop()}"
+            if machine in self.view.down:
+                return f"machine {machines[machine].name} is down"
+            if not shared and not self._has(machine, mask):
+                return f"GPUs {mask:x} of machine {machines[machine].name} are not all free"
+            if kind is not None and machines[machine].gpu_type != kind:
+                return f"a gang may not mix GPU types ({', '.join(sorted((kind, machines[machine].gpu_type)))})"
+            kind = machines[machine].gpu_type
+        if job.job.gpu_type is not None and kind != job.job.gpu_type:
+            return f"wants GPU type {job.job.gpu_type} and was given {kind}"
         return None
 
     def _share(self, job: ActiveJob, share: Share, group: Group | None, placement: Placement) -> str | None:
-        if not self._shares:
+        if not self.shares:
             return "is given a share of GPUs, and the policy does not declare that it shares (shares = True)"
         if not (share.weight > 0 and math.isfinite(share.weight)):
             return f"the weight of a share must be above 0, not {share.weight!r}"
@@ -93,8 +208,7 @@ class Rules:
         if group is None:
             if share.beside is not None:
                 return f"cannot be packed beside {share.beside!r}: nobody else holds these very GPUs"
-            if any(machine < len(self._topology.machines) and not self._free.has(machine, mask)
-                   for machine, mask in placement.slices):  # fmt: skip
+            if any(machine < len(self.masks) and not self._has(machine, mask) for machine, mask in placement.slices):
                 return "only jobs that hold the very same GPUs can share them; these are neither free nor one group's"
             return None
         if share.beside is None:
@@ -105,7 +219,26 @@ class Rules:
         return self._memory(job, packed, placement)
 
     def _memory(self, job: ActiveJob, packed: Sequence[str], placement: Placement) -> str | None:
-        together = [*(self._jobs[other].job for other in packed), job.job]
-        gpu_type = self._topology.machines[placement.slices[0][0]].gpu_type
-        reason = self._interference.fits(together, gpu_type)
+        together = [*(self.jobs[other].job for other in packed), job.job]
+        gpu_type = self.view.topology.machines[placement.slices[0][0]].gpu_type
+        reason = self.interference.fits(together, gpu_type)
         return None if reason is None else f"cannot be packed beside {', '.join(packed)}: {reason}"
+
+
+def _size(job: ActiveJob, action: pl.Places) -> str | None:
+    given = 0
+    for _, mask in action.placement.slices:
+        given += mask.bit_count()
+    if isinstance(action, pl.Resize):
+        fewest, most = job.job.limits
+        if not job.job.elastic:
+            return f"cannot be resized: it declares no min_gpus or max_gpus and is a gang of {job.gpus}"
+        if not fewest <= given <= most or given != action.placement.gpus:
+            return f"was given {given} GPUs; it can run on {fewest} to {most}"
+        return None
+    gang = job.gpus
+    if isinstance(action, pl.Migrate) and job.placement is not None:
+        gang = job.placement.gpus  # of an elastic job: what it was resized to
+    if given != gang or given != action.placement.gpus:
+        return f"a gang of {gang} was given {given} GPUs: a gang is whole or nothing"
+    return None

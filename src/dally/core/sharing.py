@@ -139,14 +139,15 @@ class Group:
 
 
 class Groups:
-    """All groups of a cluster, by GPUs, by job and by machine."""
+    """All groups of a cluster, by GPUs, by job and by machine. Changes can be tried inside a `trial`."""
 
-    __slots__ = ("_by_job", "_by_machine", "_by_placement")
+    __slots__ = ("_by_job", "_by_machine", "_by_placement", "_saved")
 
     def __init__(self) -> None:
         self._by_placement: dict[Placement, Group] = {}
         self._by_job: dict[str, Group] = {}
         self._by_machine: dict[int, dict[Placement, Group]] = {}
+        self._saved: _Saved | None = None  # while something is being tried
 
     def __len__(self) -> int:
         return len(self._by_placement)
@@ -175,6 +176,8 @@ class Groups:
 
     def enter(self, job_id: str, placement: Placement, share: Share | None = None) -> bool:
         """Put a job on these GPUs; True where nobody held them before."""
+        if self._saved is not None:
+            self._saved.before(self, placement)
         group = self._by_placement.get(placement)
         new = group is None
         if group is None:
@@ -187,6 +190,8 @@ class Groups:
 
     def leave(self, job_id: str) -> Group:
         """Take a job off its GPUs; the group that is returned may be empty now, and is then forgotten."""
+        if self._saved is not None:
+            self._saved.before(self, self._by_job[job_id].placement)
         group = self._by_job.pop(job_id)
         group._remove(job_id)
         if not group:
@@ -198,5 +203,67 @@ class Groups:
     def reshare(self, job_id: str, share: Share) -> Group:
         """Another weight or quantum, another turn, or a turn of its own."""
         group = self._by_job[job_id]
+        if self._saved is not None:
+            self._saved.before(self, group.placement)
         group._change(job_id, share)
         return group
+
+    def trial(self) -> GroupsTrial:
+        """`with groups.trial():` — whoever enters, leaves or changes turns in the block has not, after it."""
+        return GroupsTrial(self)
+
+
+class _Saved:
+    """What a trial touched, as it was before."""
+
+    __slots__ = ("all", "groups", "machines")
+
+    def __init__(self) -> None:
+        self.all: dict[Placement, Group] | None = None  # with its order, from the first change on
+        self.groups: dict[Placement, tuple[Group, list[list[str]], dict[str, Share]] | None] = {}
+        self.machines: dict[int, dict[Placement, Group]] = {}
+
+    def before(self, groups: Groups, placement: Placement) -> None:
+        if placement in self.groups:
+            return
+        if self.all is None:
+            self.all = dict(groups._by_placement)
+        group = groups._by_placement.get(placement)
+        self.groups[placement] = None if group is None else (group, [*map(list, group.turns)], dict(group._shares))
+        for machine, _ in placement.slices:
+            if machine not in self.machines:
+                self.machines[machine] = dict(groups._by_machine.get(machine, {}))
+
+    def restore(self, groups: Groups) -> None:
+        if self.all is None:
+            return
+        for placement in self.groups:  # first everybody out, then those who were there back in
+            now = groups._by_placement.get(placement)
+            for member in now.members if now is not None else ():
+                groups._by_job.pop(member, None)
+        for saved in self.groups.values():
+            if saved is not None:
+                group = saved[0]
+                group.turns, group._shares = saved[1:]
+                groups._by_job.update(dict.fromkeys(group._shares, group))
+        groups._by_placement = self.all
+        groups._by_machine.update(self.machines)
+
+
+class GroupsTrial:
+    """Changes to groups that are always undone: a policy tries, the scheduler commits."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def __enter__(self) -> Groups:
+        assert self._groups._saved is None, "trials do not nest"
+        self._groups._saved = _Saved()
+        return self._groups
+
+    def __exit__(self, *_: object) -> None:
+        saved, self._groups._saved = self._groups._saved, None
+        assert saved is not None
+        saved.restore(self._groups)

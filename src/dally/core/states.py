@@ -7,30 +7,36 @@ from enum import Enum
 
 class State(Enum):
     WAITING = "waiting"  # in the queue, may be started
-    RUNNING = "running"  # holds its GPUs
+    STARTING = "starting"  # was given GPUs, by a start or a move; the world has not said yet that it runs there
+    RUNNING = "running"  # runs on its GPUs
     YIELDING = "yielding"  # preempted, saving its checkpoint; GPUs nobody else was promised come back after
+    LOST = "lost"  # nobody knows what it does: contact is lost; it keeps its GPUs until the world says more
     FINISHED = "finished"
     FAILED = "failed"  # gave up after its retries
     CANCELLED = "cancelled"
     REJECTED = "rejected"  # can never run here: asks for more than the cluster has
 
 
+_ACTIVE = (State.STARTING, State.RUNNING, State.YIELDING, State.LOST)
+
 # what happens → from where → to where
 TRANSITIONS: dict[str, dict[State, State]] = {
-    "start": {State.WAITING: State.RUNNING},
+    "start": {State.WAITING: State.STARTING},
+    "begin": {State.STARTING: State.RUNNING},
+    "refuse": {State.STARTING: State.WAITING, State.LOST: State.WAITING},
     "preempt": {State.RUNNING: State.YIELDING},
-    "yield": {State.YIELDING: State.WAITING},
-    "migrate": {State.RUNNING: State.RUNNING},
-    "resize": {State.RUNNING: State.RUNNING},
+    "yield": {State.YIELDING: State.WAITING, State.LOST: State.WAITING},
+    "migrate": {State.RUNNING: State.STARTING},
+    "resize": {State.RUNNING: State.STARTING},
     "reshare": {State.RUNNING: State.RUNNING},
-    "interrupt": {State.RUNNING: State.WAITING, State.YIELDING: State.WAITING},
-    "finish": {State.RUNNING: State.FINISHED},
-    "fail": {State.RUNNING: State.FAILED},
-    "cancel": {
-        State.WAITING: State.CANCELLED,
-        State.RUNNING: State.CANCELLED,
-        State.YIELDING: State.CANCELLED,
-    },
+    "lose": {State.STARTING: State.LOST, State.RUNNING: State.LOST, State.YIELDING: State.LOST},
+    "find": {State.LOST: State.RUNNING},
+    "find-yielding": {State.LOST: State.YIELDING},
+    "interrupt": dict.fromkeys(_ACTIVE, State.WAITING),
+    # what was given up for lost may turn out to have ended; a job that never ran cannot (the scheduler looks)
+    "finish": dict.fromkeys((*_ACTIVE, State.WAITING), State.FINISHED),
+    "fail": dict.fromkeys((*_ACTIVE, State.WAITING), State.FAILED),
+    "cancel": dict.fromkeys((*_ACTIVE, State.WAITING), State.CANCELLED),
     "reject": {State.WAITING: State.REJECTED},
 }
 
@@ -48,3 +54,7 @@ def after(job: str, state: State, what: str) -> State:
         return TRANSITIONS[what][state]
     except KeyError:
         raise IllegalTransition(job, state, what) from None
+
+
+def possible(state: State, what: str) -> bool:
+    return state in TRANSITIONS[what]

@@ -107,6 +107,7 @@ class Topology:
     gpu_types: tuple[str, ...]  # in order of appearance
     name: str = "cluster"
     machine_by_name: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    machine_names: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def gpus(self) -> int:
@@ -190,7 +191,26 @@ def build_topology(levels: Sequence[Level], specs: Iterable[MachineSpec], *, nam
         first += spec.gpus
     types = tuple(dict.fromkeys(spec.gpu_type for spec in specs))
     by_name = _names(machines)
-    return Topology(levels, own, tuple(machines), tuple(tuple(d) for d in domains), types, name, by_name)
+    return Topology(levels, own, tuple(machines), tuple(tuple(d) for d in domains), types, name, by_name,
+                    tuple(machine.name for machine in machines))  # fmt: skip
+
+
+def changed(topology: Topology, added: Iterable[MachineSpec], removed: Iterable[str]) -> Topology:
+    """The same cluster with machines more and machines (by whole name) less. Numbers change, names do not."""
+    gone = set(removed)
+    unknown = gone - set(topology.machine_names)
+    if unknown:
+        raise UserError(f"cluster {topology.name!r} has no machine {min(unknown)!r}")
+    specs = [spec_of(machine, topology) for machine in topology.machines if machine.name not in gone]
+    return build_topology(topology.levels, [*specs, *added], name=topology.name,
+                          machine_level=topology.machine_level)  # fmt: skip
+
+
+def spec_of(machine: Machine, topology: Topology) -> MachineSpec:
+    """What a machine was made from."""
+    islands = tuple(mask.bit_count() for mask in machine.islands)
+    links = () if machine.links == topology.levels[: topology.machine_level + 1] else machine.links
+    return MachineSpec(machine.path, machine.gpus, machine.gpu_type, islands, links)
 
 
 def _grouped(specs: list[MachineSpec], depth: int) -> list[MachineSpec]:

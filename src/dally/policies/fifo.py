@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dally.core.active import ActiveJob
+from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.ranking import Rank
@@ -25,10 +26,10 @@ class Fifo(RankedPolicy):
         backfill: bool = option(False, "jobs that fit may pass one that does not")
         placement: RuleName = option("consolidated", "where a gang goes")
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+    def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         return Rank(job.job.submit_time)
 
-    def plan(self, view: View, now: float) -> Plan:
+    def plan(self, view: View, memory: Memory, now: float) -> Plan:
         if self.options.backfill:
             return plan_by_rank(view, now, self.place, preempt=False)
         return plan_in_order(view, now, self.place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dally.core.active import ActiveJob
+from dally.core.memory import Memory
 from dally.core.plan import Plan, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
@@ -28,13 +29,13 @@ class Las(RankedPolicy):
                                 source="round length of Gavel (OSDI'20)")  # fmt: skip
         placement: RuleName = option("consolidated", "where a gang goes")
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+    def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         attained = job.attained_at(now)
         if job.state is State.RUNNING:
             return Rank(attained - job.gpus * now, float(job.gpus))
         return Rank(attained)
 
-    def plan(self, view: View, now: float) -> Plan:
+    def plan(self, view: View, memory: Memory, now: float) -> Plan:
         quantum = self.options.quantum or None
         plan = plan_by_rank(view, now, self.place, preempt=True, lease=quantum)
         if quantum and view.waiting.buckets and view.preemptible.buckets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dally.core.active import ActiveJob
+from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.ranking import Rank
@@ -25,8 +26,8 @@ class Smallest(RankedPolicy):
     class Options:
         placement: RuleName = option("consolidated", "where a gang goes")
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+    def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         return Rank(float(job.gpus))
 
-    def plan(self, view: View, now: float) -> Plan:
+    def plan(self, view: View, memory: Memory, now: float) -> Plan:
         return plan_by_rank(view, now, self.place, preempt=True)

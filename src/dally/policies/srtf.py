@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dally.core.active import ActiveJob
 from dally.core.estimates import remaining_time
+from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.ranking import Rank
@@ -28,7 +29,7 @@ class Srtf(RankedPolicy):
         gpu_time: bool = option(False, "weigh the remaining time by the GPUs (remaining service)")
         placement: RuleName = option("consolidated", "where a gang goes")
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+    def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         weight = float(job.gpus) if self.options.gpu_time else 1.0
         left = remaining_time(view.estimates, job, now)
         # Equal remaining times, as in the released simulator, whose list is sorted anew at each event and
@@ -44,5 +45,5 @@ class Srtf(RankedPolicy):
                         tie=(-1.0, weight, since if at_once else -since))  # fmt: skip
         return Rank(weight * left, then=since, tie=(0.0 if job.preemptions else 1.0,))
 
-    def plan(self, view: View, now: float) -> Plan:
+    def plan(self, view: View, memory: Memory, now: float) -> Plan:
         return plan_by_rank(view, now, self.place, preempt=True)

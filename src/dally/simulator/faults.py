@@ -64,6 +64,34 @@ class Faults:
         return stream
 
 
+@dataclass(frozen=True, slots=True)
+class StartRules:
+    """How a cluster answers to starts: by default at once and always. Chances come from the seed, per job and try."""
+
+    latency: float = 0.0  # mean seconds until a job that was told to start is heard of
+    failures: float = 0.0  # share of starts that are refused
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency < float("inf"):
+            raise UserError(f"a start takes some time, not {self.latency!r} s")
+        if not 0 <= self.failures < 1:
+            raise UserError(f"a share of starts that fail is at least 0 and below 1, not {self.failures!r}")
+
+    @property
+    def at_once(self) -> bool:
+        return self.latency == 0.0 and self.failures == 0.0
+
+    def answered_after(self, job_id: str, attempt: int) -> float:
+        """Between half and one and a half times the mean; a refusal takes at least a second to be noticed, so that
+        nobody tries for ever in one instant."""
+        seconds = self.latency * (0.5 + random.Random(f"{self.seed}/latency/{job_id}/{attempt}").random())
+        return max(1.0, seconds) if self.refused(job_id, attempt) else seconds
+
+    def refused(self, job_id: str, attempt: int) -> bool:
+        return random.Random(f"{self.seed}/start/{job_id}/{attempt}").random() < self.failures
+
+
 def read_outages(path: Path, topology: Topology) -> Outages:
     """CSV with the columns `machine,down,up`: name of the machine, times (`3600` or `1h`); an empty `up` is never."""
     found: Outages = {}

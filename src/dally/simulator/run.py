@@ -15,12 +15,12 @@ from dally.core.sharing import Interference, NoInterference
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.simulator.costs import PreemptionCost, switch_cost
-from dally.simulator.faults import Faults
+from dally.simulator.faults import Faults, StartRules
 from dally.simulator.knowledge import Perfect, Rates, speeds
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.slices import SharingRules
 from dally.simulator.workload import Workload
-from dally.simulator.world import SimulatedWorld
+from dally.simulator.world import SimulatedWorld, WorldRules
 
 Progress = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
 
@@ -43,14 +43,14 @@ class Run:
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
              *, faults: Faults | None = None, estimates: Estimates | None = None, sinks: tuple[Sink, ...] = (),
              progress: Progress | None = None, segments: bool = True, interference: Interference | None = None,
-             meter: Meter | None = None, quanta: bool = False) -> Run:  # fmt: skip
+             meter: Meter | None = None, quanta: bool = False, starts: StartRules | None = None) -> Run:  # fmt: skip
     """Run the trace to its end, or until `progress` says stop. `quanta`: time slices are run one by one."""
     trace = workload.trace
     interference = interference or NoInterference()
     types = [machine.gpu_type for machine in topology.machines]
     sharing = SharingRules(interference, types, switch_cost(cost), quanta)
-    world = SimulatedWorld(trace.jobs, trace.truths, workload.work, workload.reference, network, cost,
-                           faults or Faults(), sharing)  # fmt: skip
+    world = SimulatedWorld(workload, topology, network,
+                           WorldRules(cost, faults or Faults(), sharing, starts or StartRules()))  # fmt: skip
     ledger = Ledger(topology, segments=segments)
     known = estimates or Perfect(workload.work, speeds(workload.reference, network),
                                  Rates(workload.reference, network, topology, interference))  # fmt: skip
@@ -73,5 +73,5 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     ledger.close(world.now)
     cpu = time.process_time() - started
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
-    return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped, world.lost_work_gpu_seconds,
-               throughput, tuple(getattr(policy, "notes", ())))  # fmt: skip
+    return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
+               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory))  # fmt: skip

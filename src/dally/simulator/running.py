@@ -13,9 +13,9 @@ class RunningJob:
     """What is true of it now. `speed` is what it does on average; `going` what it does at this moment: the same
     but where time slices are run one by one."""
 
-    __slots__ = ("attempt", "crash_at", "done", "epoch", "going", "job", "lease_end", "network_step", "pace",
-                 "paused_until", "placement", "progress_from", "retries", "saved", "since", "size", "speed", "step",
-                 "truth", "work", "yields_at")  # fmt: skip
+    __slots__ = ("attempt", "began", "crash_at", "done", "epoch", "going", "job", "lease_end", "network_step", "pace",
+                 "paused_until", "placement", "progress_from", "retries", "saved", "since", "size", "speed", "starts",
+                 "step", "truth", "work", "yields_at")  # fmt: skip
 
     def __init__(self, job: Job, truth: Truth, work: float) -> None:
         self.job, self.truth, self.work = job, truth, work
@@ -38,6 +38,8 @@ class RunningJob:
         self.epoch = 0  # raised whenever what is in the heap about it stops being true
         self.attempt = 0  # failures of its own that lie behind it
         self.retries = 0
+        self.starts = 0  # times it was told to start, where that takes a while
+        self.began = False  # whether it ever was on GPUs
 
     def book(self, now: float, checkpoint_interval: float) -> None:
         """Work done since the last booking, and how much of it the latest periodic checkpoint holds."""

@@ -6,57 +6,71 @@ It alone knows the truth about jobs. It tells the scheduler what a real cluster 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job, Truth
-from dally.core.journal import Rejected
+from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
+from dally.core.topology import Topology
 from dally.network.model import NetworkModel, Step
-from dally.simulator.costs import MigrationCost, PreemptionCost
-from dally.simulator.faults import Faults
+from dally.simulator.costs import Constant, MigrationCost, PreemptionCost
+from dally.simulator.faults import Faults, StartRules
 from dally.simulator.running import RunningJob, overlap, uses
-from dally.simulator.slices import SharingRules, Slices
+from dally.simulator.slices import SharingRules, Slices, Wheel
+from dally.simulator.workload import Workload
+
+def _order(event: ev.Event) -> int:
+    return ev.ORDER[type(event)]
+
 
 _STUCK = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
 
-# what the world keeps in its heap besides arrivals
-_FINISH, _YIELD, _LEASE, _CANCEL, _DOWN, _UP, _CRASH, _TIMER, _SWITCH = range(9)
-_ORDER = {_FINISH: ev.ORDER[ev.Finished], _CANCEL: ev.ORDER[ev.Cancelled], _YIELD: ev.ORDER[ev.Yielded],
-          _CRASH: ev.ORDER[ev.Interrupted], _DOWN: ev.ORDER[ev.MachineDown], _UP: ev.ORDER[ev.MachineUp],
-          _LEASE: ev.ORDER[ev.LeaseEnded], _SWITCH: ev.ORDER[ev.LeaseEnded],
-          _TIMER: ev.ORDER[ev.TimerDue]}  # fmt: skip
+# What is due, in the heap: time, rank of its kind, order, what happens, to whom, and the epoch it was true in.
+_Due = Callable[[float, Any, int, list[ev.Event]], None]
 
-_STOPS = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
-_BEGINS = frozenset((pl.Start, pl.Migrate, pl.Resize))
+
+@dataclass(frozen=True, slots=True)
+class WorldRules:
+    """How a simulated world behaves: what preemption costs, what breaks, how GPUs are shared, how starts go."""
+
+    cost: PreemptionCost = field(default_factory=lambda: Constant(0.0))
+    faults: Faults = field(default_factory=Faults)
+    sharing: SharingRules = field(default_factory=SharingRules)
+    starts: StartRules = field(default_factory=StartRules)
 
 
 class SimulatedWorld:
-    """Implements `core.scheduler.World` over a trace, a network model and a price of preemption."""
+    """Implements `core.scheduler.World` over a workload and a network model."""
 
-    def __init__(self, jobs: Sequence[Job], truths: Sequence[Truth], work: Mapping[str, float],
-                 reference: Mapping[str, float], network: NetworkModel, cost: PreemptionCost,
-                 faults: Faults, sharing: SharingRules | None = None) -> None:  # fmt: skip
-        self.network, self.cost, self.faults = network, cost, faults
-        self._moving = cost if isinstance(cost, MigrationCost) else None  # asked once: protocols are slow to check
-        self.sharing = sharing or SharingRules()
-        self.lost_work_gpu_seconds = 0.0  # GPU time of work that faults threw away
+    def __init__(self, workload: Workload, topology: Topology, network: NetworkModel,
+                 rules: WorldRules | None = None) -> None:  # fmt: skip
+        rules = rules or WorldRules()
+        self.network, self.cost, self.faults, self.sharing = network, rules.cost, rules.faults, rules.sharing
+        self.starts = rules.starts
+        # asked once: protocols are slow to check
+        self._moving = rules.cost if isinstance(rules.cost, MigrationCost) else None
         self.now = 0.0
-        self._jobs, self._truths, self._work, self._reference = jobs, truths, work, reference
+        self._jobs, self._truths = workload.trace.jobs, workload.trace.truths
+        self._work, self._reference = workload.work, workload.reference
+        self._machine_names = topology.machine_names
         self._arrivals = 0  # how many have arrived
-        self._unended = len(jobs)
+        self._unended = len(self._jobs)
         self._runs: dict[str, RunningJob] = {}
         self._running: dict[str, RunningJob] = {}
+        self._begins: dict[str, tuple[int, float, pl.Places]] = {}  # told to start and not there yet
         self._queued: dict[str, tuple[Job, Truth]] = {}  # arrived and never started
         self._slices: Slices | None = None  # from the first share on
         self._left: list[str] = []  # jobs that left their links in this instant
         self._vacating: list[tuple[float, Placement]] = []
-        self._heap: list[tuple[float, int, int, int, object, int]] = []
+        self._heap: list[tuple[float, int, int, _Due, Any, int]] = []
         self._seq = 0
         self._idle_timers = 0
-        for machine, down in faults.first():
-            self._push(down, _DOWN, machine)
+        for machine, down in self.faults.first():
+            self._push(down, ev.MachineDown, self._machine_down, machine)
 
     @property
     def ended(self) -> int:
@@ -94,31 +108,15 @@ class SimulatedWorld:
         late: list[ev.Event] = []
         arrived_rank = ev.ORDER[ev.Arrived]
         while heap and heap[0][0] == now:
-            _, rank, _, kind, what, epoch = heapq.heappop(heap)
-            target = events if rank < arrived_rank else late
-            if kind == _FINISH:
-                self._finish(now, what, epoch, target)  # type: ignore[arg-type]
-            elif kind == _TIMER:
-                if not late:
-                    late.append(ev.TimerDue())
-            elif kind == _YIELD:
-                self._yield(what, epoch, target)  # type: ignore[arg-type]
-            elif kind == _LEASE:
-                if isinstance(what, RunningJob) and what.epoch == epoch:
-                    target.append(ev.LeaseEnded(what.job.id))
-            elif kind == _CANCEL:
-                self._cancel(what, target)  # type: ignore[arg-type]
-            elif kind == _CRASH:
-                self._crash(now, what, epoch, target)  # type: ignore[arg-type]
-            elif kind == _SWITCH:
-                assert self._slices is not None
-                self._slices.turn_over(now, what, epoch)  # type: ignore[arg-type]
-            elif kind == _DOWN:
-                self._machine_down(now, what, target)  # type: ignore[arg-type]
-            else:
-                self._machine_up(now, what, target)  # type: ignore[arg-type]
-        if self._left or (self._slices is not None and self._slices.changed):
-            events += self._new_speeds(now, self._left, [], {})
+            _, rank, _, happens, what, epoch = heapq.heappop(heap)
+            happens(now, what, epoch, events if rank < arrived_rank else late)
+        entered: list[tuple[Job, Placement]] = []
+        delays: dict[str, float] = {}
+        for job_id in [job_id for job_id, (_, due, _) in self._begins.items() if due <= now] if self._begins else ():
+            self._arrive(now, job_id, entered, delays, events)
+            events.sort(key=_order)
+        if self._left or entered or (self._slices is not None and self._slices.changed):
+            events += self._new_speeds(now, self._left, entered, delays)
             self._left = []
         jobs, index = self._jobs, self._arrivals
         while index < len(jobs) and jobs[index].submit_time == now:
@@ -126,13 +124,13 @@ class SimulatedWorld:
             self._queued[job.id] = (job, truth)
             events.append(ev.Arrived(job))
             if truth.cancel_at is not None:
-                self._push(max(now, truth.cancel_at), _CANCEL, job.id)
+                self._push(max(now, truth.cancel_at), ev.Cancelled, self._cancel, job.id)
             index += 1
         self._arrivals = index
         return events + late
 
     def _only_timers(self, events: list[ev.Event]) -> bool:
-        return not self._running and self._arrivals == len(self._jobs) and all(
+        return not self._running and not self._begins and self._arrivals == len(self._jobs) and all(
             isinstance(event, ev.TimerDue) for event in events)  # fmt: skip
 
     def _finish(self, now: float, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
@@ -148,13 +146,28 @@ class SimulatedWorld:
         del self._runs[run.job.id]
         events.append(ev.Finished(run.job.id))
 
-    def _yield(self, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
+    def _timer(self, now: float, what: None, epoch: int, events: list[ev.Event]) -> None:
+        if not events:
+            events.append(ev.TimerDue())
+
+    def _lease_ends(self, now: float, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
+        if run.epoch == epoch:
+            events.append(ev.LeaseEnded(run.job.id))
+
+    def _turn_over(self, now: float, wheel: Wheel, epoch: int, events: list[ev.Event]) -> None:
+        assert self._slices is not None
+        self._slices.turn_over(now, wheel, epoch)
+
+    def _look_at_begins(self, now: float, what: None, epoch: int, events: list[ev.Event]) -> None:
+        """Somebody told to start is there by now; `_collect` sees to it once everybody else has left."""
+
+    def _yield(self, now: float, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
         if run.epoch == epoch:
             run.yields_at = None
             run.saved = run.done
             events.append(ev.Yielded(run.job.id))
 
-    def _cancel(self, job_id: str, events: list[ev.Event]) -> None:
+    def _cancel(self, now: float, job_id: str, epoch: int, events: list[ev.Event]) -> None:
         """A user gives up on a job that has not started; one that has runs for its traced time."""
         if self._queued.pop(job_id, None) is not None:
             self._unended -= 1
@@ -172,33 +185,38 @@ class SimulatedWorld:
         else:
             self._lose_unsaved(now, run, "it crashed; it is retried", events)
 
-    def _machine_down(self, now: float, machine: int, events: list[ev.Event]) -> None:
+    def _machine_down(self, now: float, machine: int, epoch: int, events: list[ev.Event]) -> None:
+        name = self._machine_names[machine]
+        cause = f"machine {name} went down"
         for run in [r for r in self._running.values() if uses(r.placement, machine)]:
-            self._lose_unsaved(now, run, f"machine {machine} went down", events)
+            self._lose_unsaved(now, run, cause, events)
+        for job_id in [j for j, (_, _, action) in self._begins.items() if uses(action.placement, machine)]:
+            del self._begins[job_id]
+            events.append(ev.StartFailed(job_id, cause))
         for run in self._runs.values():
             if run.yields_at is not None and uses(run.placement, machine):
                 # its checkpoint is not whole: it falls back to the periodic one before, and vacates at once
                 run.yields_at = None
                 run.epoch += 1
                 self._vacating = [(t, p) for t, p in self._vacating if p is not run.placement]
-                self.lost_work_gpu_seconds += run.lose_unsaved()
-                events.append(ev.Interrupted(run.job.id, run.done, f"machine {machine} went down"))
-        events.append(ev.MachineDown(machine))
+                lost = run.lose_unsaved()
+                events.append(ev.Interrupted(run.job.id, run.done, cause, lost))
+        events.append(ev.MachineDown(name))
         up = self.faults.repaired(machine, now)
         if up is not None:
-            self._push(up, _UP, machine)
+            self._push(up, ev.MachineUp, self._machine_up, machine)
 
-    def _machine_up(self, now: float, machine: int, events: list[ev.Event]) -> None:
-        events.append(ev.MachineUp(machine))
+    def _machine_up(self, now: float, machine: int, epoch: int, events: list[ev.Event]) -> None:
+        events.append(ev.MachineUp(self._machine_names[machine]))
         down = self.faults.next_failure(machine, now)
         if down is not None:
-            self._push(down, _DOWN, machine)
+            self._push(down, ev.MachineDown, self._machine_down, machine)
 
     def _lose_unsaved(self, now: float, run: RunningJob, cause: str, events: list[ev.Event]) -> None:
         """A fault takes a running job's GPUs and the work since its last periodic checkpoint."""
         self._leave(now, run)
-        self.lost_work_gpu_seconds += run.lose_unsaved()
-        events.append(ev.Interrupted(run.job.id, run.done, cause))
+        lost = run.lose_unsaved()
+        events.append(ev.Interrupted(run.job.id, run.done, cause, lost))
 
     def _leave(self, now: float, run: RunningJob) -> None:
         run.book(now, self.faults.checkpoint_interval)
@@ -210,21 +228,24 @@ class SimulatedWorld:
 
     # --- what is decided ----------------------------------------------------------------------------------
 
-    def carry_out(self, now: float, actions: Sequence[pl.Action | Rejected]) -> Sequence[ev.Event]:
+    def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
         left: list[str] = []
         entered: list[tuple[Job, Placement]] = []
         delays: dict[str, float] = {}
         consequences: list[ev.Event] = []
-        for action in actions:
-            if type(action) in _STOPS:
-                self._stop(now, action, left, consequences)  # type: ignore[arg-type]
-        for action in actions:
-            if type(action) in _BEGINS:
-                delays[action.job] = self._begin(now, action, entered)  # type: ignore[arg-type, union-attr]
+        for action in decided:
+            if isinstance(action, (pl.Preempt, pl.Migrate, pl.Resize)):
+                self._stop(now, action, left, consequences)
+        for action in decided:
+            if isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
+                if self.starts.at_once:
+                    delays[action.job] = self._begin(now, now, action, entered)
+                else:
+                    self._begin_later(now, action)
             elif isinstance(action, pl.Extend):
                 self._lease(now, self._running[action.job], now + action.lease)
             elif isinstance(action, pl.WakeAt):
-                self._push(max(now, action.time), _TIMER, None)
+                self._push(max(now, action.time), ev.TimerDue, self._timer, None)
             elif isinstance(action, pl.Reshare):
                 self._sliced().reshare(action.job, action.share)
             elif isinstance(action, Rejected):
@@ -234,7 +255,26 @@ class SimulatedWorld:
             consequences += self._new_speeds(now, left, entered, delays)
         return consequences
 
-    def _stop(self, now: float, action: pl.Preempt | pl.Migrate | pl.Resize, left: list[str],
+    def _begin_later(self, now: float, action: pl.Places) -> None:
+        """It takes a while until anything is heard of it."""
+        if action.job not in self._runs:
+            self._runs[action.job] = self._first_run(action.job)
+        run = self._runs[action.job]
+        run.starts += 1
+        due = now + self.starts.answered_after(action.job, run.starts)
+        self._begins[action.job] = (run.starts, due, action)
+        self._push(due, ev.StartFailed, self._look_at_begins, None)
+
+    def _arrive(self, now: float, job_id: str, entered: list[tuple[Job, Placement]], delays: dict[str, float],
+                events: list[ev.Event]) -> None:  # fmt: skip
+        """The start was refused, or the job is on its GPUs now."""
+        attempt, due, action = self._begins.pop(job_id)
+        if self.starts.refused(job_id, attempt):
+            events.append(ev.StartFailed(job_id, "the start was refused"))
+        else:
+            delays[job_id] = self._begin(now, due - self.starts.answered_after(job_id, attempt), action, entered)
+
+    def _stop(self, now: float, action: pl.Moves, left: list[str],
               consequences: list[ev.Event]) -> None:  # fmt: skip
         run = self._running.pop(action.job)
         run.book(now, self.faults.checkpoint_interval)
@@ -252,23 +292,26 @@ class SimulatedWorld:
         if isinstance(action, pl.Preempt):
             if save > 0:
                 run.yields_at = now + save
-                self._push(now + save, _YIELD, run, run.epoch)
+                self._push(now + save, ev.Yielded, self._yield, run, run.epoch)
             else:
                 consequences.append(ev.Yielded(action.job))
 
-    def _begin(self, now: float, action: pl.Start | pl.Migrate | pl.Resize,
-               entered: list[tuple[Job, Placement]]) -> float:  # fmt: skip
-        """Put a job on its GPUs; returns the seconds until it makes progress."""
+    def _begin(self, now: float, decided: float, action: pl.Places, entered: list[tuple[Job, Placement]]) -> float:
+        """Put a job on its GPUs; returns the seconds until it makes progress. `decided`: when it was told to."""
         run = self._runs.get(action.job)
-        delay = 0.0
         if run is None:
             run = self._runs[action.job] = self._first_run(action.job)
-        else:
-            delay = self.cost.restore(run.job)
+        delay = self.cost.restore(run.job) if run.began else 0.0
+        run.began = True
         share = None if isinstance(action, pl.Resize) else action.share
         first = True
         if share is not None or self._slices is not None:
-            first = self._sliced().enter(action.job, action.placement, share)
+            slices = self._sliced()
+            if share is not None and share.beside is not None:
+                there = slices.groups.at(action.placement)
+                if there is None or share.beside not in there:
+                    share = share._replace(beside=None)  # whom it was to run beside did not get there
+            first = slices.enter(action.job, action.placement, share)
         handover = 0.0
         for until, placement in self._vacating if first else ():
             if until > now and overlap(placement, action.placement):
@@ -279,13 +322,13 @@ class SimulatedWorld:
                 gpus = max(run.placement.gpus, action.placement.gpus)
                 delay = max(0.0, self._moving.migrate(run.job, gpus) - handover)
             else:
-                handover = max(handover, self.cost.save(run.job))
+                handover = max(handover, decided + self.cost.save(run.job) - now)
         run.placement = action.placement
         run.size = action.placement.gpus / run.job.gpus
         run.since, run.progress_from, run.paused_until = now, now + handover + delay, now
         run.speed = run.going = 0.0
         run.epoch += 1
-        run.lease_end = None if action.lease is None else now + action.lease
+        run.lease_end = None if action.lease is None else decided + action.lease
         self._running[action.job] = run
         entered.append((run.job, action.placement))
         return handover + delay
@@ -323,7 +366,7 @@ class SimulatedWorld:
                                             delays.get(job_id, 0.0), step.neighbours))  # fmt: skip
         if slices is not None:
             for end, wheel in slices.ends_of_turns():
-                self._push(max(now, end), _SWITCH, wheel, wheel.epoch)
+                self._push(max(now, end), ev.LeaseEnded, self._turn_over, wheel, wheel.epoch)
         return measured
 
     def _set_speed(self, now: float, run: RunningJob, step: Step) -> None:
@@ -340,11 +383,12 @@ class SimulatedWorld:
         run.epoch += 1
         if run.going > 0:
             begin = max(now, run.progress_from, run.paused_until)
-            self._push(begin + max(0.0, run.target - run.done) / run.going, _FINISH, run, run.epoch)
+            self._push(begin + max(0.0, run.target - run.done) / run.going, ev.Finished, self._finish, run,
+                       run.epoch)  # fmt: skip
         if run.lease_end is not None:
             self._lease(now, run, run.lease_end)
         if run.crash_at is not None:
-            self._push(max(now, run.crash_at), _CRASH, run, run.epoch)
+            self._push(max(now, run.crash_at), ev.Interrupted, self._crash, run, run.epoch)
 
     def _lease(self, now: float, run: RunningJob, lease_end: float) -> None:
         """The lease ends at the first step boundary at or after its time."""
@@ -354,9 +398,8 @@ class SimulatedWorld:
             steps = -((run.progress_from - boundary) // run.step)
             boundary = run.progress_from + steps * run.step
         # rounding must not put the boundary before the end, or the scheduler would take it for an old lease
-        self._push(max(now, boundary, lease_end), _LEASE, run, run.epoch)
+        self._push(max(now, boundary, lease_end), ev.LeaseEnded, self._lease_ends, run, run.epoch)
 
-    def _push(self, time: float, kind: int, what: object, epoch: int = 0) -> None:
+    def _push(self, time: float, kind: type, happens: _Due, what: object, epoch: int = 0) -> None:
         self._seq += 1
-        heapq.heappush(self._heap, (time, _ORDER[kind], self._seq, kind, what, epoch))
-
+        heapq.heappush(self._heap, (time, ev.ORDER[kind], self._seq, happens, what, epoch))

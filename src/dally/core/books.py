@@ -1,0 +1,432 @@
+"""The books: the state of all jobs and GPUs, changed by what happened and by what was decided, and by nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.active import ActiveJob
+from dally.core.errors import UserError
+from dally.core.estimates import Estimates
+from dally.core.free import FreeGpus
+from dally.core.journal import Decided, Entry, Odd, Rejected
+from dally.core.memory import Memory
+from dally.core.placement import Placement
+from dally.core.policy import Meter, Policy, View
+from dally.core.reasons import Reason, Token
+from dally.core.residents import Residents
+from dally.core.sharing import Groups, Interference
+from dally.core.states import ENDED, State, possible
+from dally.core.topology import Topology, changed
+
+
+class Books:
+    """What is true of every job and GPU, as far as the world has said. `happened` and `decided` are the two ways in."""
+
+    def __init__(self, topology: Topology, estimates: Estimates, interference: Interference, meter: Meter | None,
+                 *, shares: bool, preempts: bool) -> None:  # fmt: skip
+        self.jobs: dict[str, ActiveJob] = {}
+        self.holding: dict[str, ActiveJob] = {}  # jobs that have GPUs, be it to save their checkpoint
+        self.down: set[int] = set()
+        self.reasons: dict[str | pl.Demand, Reason] = {}
+        self.timer: float | None = None
+        self.answers: list[Decided] = []  # what the books themselves decide: who is turned away, who is to stop
+        self.preempts = preempts
+        self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
+        self.view.down, self.view.reasons = self.down, self.reasons
+        self._unranked: dict[str, ActiveJob] = {}
+        self._lay_out(shares)
+        self._apply: dict[type, Callable[[float, Any], str | None]] = {
+            ev.Arrived: self._arrived, ev.Finished: self._ended("finish"), ev.Failed: self._ended("fail"),
+            ev.Cancelled: self._ended("cancel"), ev.Yielded: self._yielded, ev.StartFailed: self._start_failed,
+            ev.Interrupted: self._interrupted, ev.ContactLost: self._contact_lost,
+            ev.ContactRestored: self._contact_restored, ev.MachineDown: self._machine_down,
+            ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
+            ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
+            ev.TimerDue: self._timer_due,
+        }  # fmt: skip
+
+    def _lay_out(self, shares: bool) -> None:
+        """For this topology and for a policy that shares or does not."""
+        topology = self.view.topology
+        self.residents = Residents(self.view.free, self.view.groups, self.jobs, self.down, shares)
+        self._capacity = {kind: topology.capacity(kind) for kind in (None, *topology.gpu_types)}
+
+    def reason(self, job_id: str) -> Reason | None:
+        """Why a job does not run: what was said of it alone, else of all jobs of its demand."""
+        job = self.jobs[job_id]
+        if job.state in _IN_BETWEEN:
+            return _IN_BETWEEN[job.state]
+        if job.state not in (State.WAITING, State.REJECTED):
+            return None
+        return self.reasons.get(job_id) or self.reasons.get(job.demand)
+
+    def rank(self, policy: Policy, memory: Memory, now: float, named: Iterable[ActiveJob]) -> None:
+        """Put those whose place has changed where they belong: by what happened, or because the policy names them."""
+        view = self.view
+        if self._unranked:
+            for job in self._unranked.values():
+                if job.state is State.WAITING:
+                    view.waiting.discard(job)
+                    view.waiting.add(job, policy.rank(view, memory, job, now))
+                elif job.state is State.RUNNING and self.preempts and job.lease_until is None:
+                    view.preemptible.discard(job)
+                    view.preemptible.add(job, policy.rank(view, memory, job, now))
+            self._unranked.clear()
+        for job in named:
+            for ranking in (view.waiting, view.preemptible):
+                if job.id in ranking:
+                    ranking.discard(job)
+                    ranking.add(job, policy.rank(view, memory, job, now))
+
+    def rank_all(self, policy: Policy, memory: Memory, now: float) -> None:
+        """By another policy's order: everybody anew."""
+        for ranking in (self.view.waiting, self.view.preemptible):
+            for job in list(ranking):
+                ranking.discard(job)
+        self._unranked = {job.id: job for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING)}
+        self.rank(policy, memory, now, ())
+
+    def share_out(self, shares: bool) -> None:
+        """Groups are kept for policies that share, only. One that does not can take over as long as nobody shares."""
+        if self.residents.shares == shares:
+            return
+        if not shares and any(len(group) > 1 for group in self.view.groups):
+            raise UserError("jobs share GPUs; a policy that gives whole GPUs cannot take over before they are apart")
+        self.view.groups = Groups()
+        if shares:
+            for job in self.holding.values():
+                if job.placement is not None:
+                    self.view.groups.enter(job.id, job.placement, job.share)
+        self._lay_out(shares)
+
+    def as_found(self) -> list[Entry]:
+        """What led here, as far as it can still be seen: who arrived, and who runs where."""
+        found: list[Entry] = []
+        for job in self.jobs.values():
+            if job.state not in ENDED:
+                found.append(ev.Arrived(job.job))
+        for job in self.holding.values():
+            if job.placement is not None:
+                lease = job.lease_until
+                found.append(pl.Start(job.id, job.placement, lease, job.share))
+        return found
+
+    # --- what happened --------------------------------------------------------------------------------------
+
+    def happened(self, now: float, event: ev.Event) -> ev.Event | Odd:
+        """Make it part of the state; what does not fit it changes nothing and comes back as odd."""
+        apply = self._apply.get(type(event))
+        why = f"{event!r} is no event" if apply is None else apply(now, event)
+        return event if why is None else Odd(event, why)
+
+    def _arrived(self, now: float, event: ev.Arrived) -> str | None:
+        job = event.job
+        if job.id in self.jobs:
+            return f"there is a job {job.id!r} already"
+        active = self.jobs[job.id] = ActiveJob(job, len(self.jobs), now)
+        capacity = self._capacity.get(job.gpu_type, 0)
+        if 0 < job.gpus <= capacity:
+            self._enqueue(now, active)
+            return None
+        if capacity == 0:
+            reason = Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {job.gpu_type}")
+        else:
+            kind = f" of type {job.gpu_type}" if job.gpu_type else ""
+            reason = Reason(Token.EXCEEDS_CAPACITY, f"asks for {job.gpus} GPUs{kind}; the cluster has {capacity}")
+        active.move("reject")
+        self.reasons[job.id] = reason
+        self.answers.append(Rejected(job.id, reason))
+        return None
+
+    def _ended(self, what: str) -> Callable[[float, Any], str | None]:
+        def apply(now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> str | None:
+            job = self.jobs.get(event.job)
+            if job is None:
+                return "nobody knows the job"
+            if job.state in ENDED:
+                return f"it is {job.state.value} already"
+            if job.state is State.WAITING and job.first_start is None and what != "cancel":
+                return "it has never run"
+            job.accrue(now)
+            self.view.waiting.discard(job)
+            self._release(now, job)
+            job.move(what)
+            self.reasons.pop(job.id, None)
+            return None
+
+        return apply
+
+    def _yielded(self, now: float, event: ev.Yielded) -> str | None:
+        return self._back_to_the_queue(now, event.job, "yield")
+
+    def _start_failed(self, now: float, event: ev.StartFailed) -> str | None:
+        return self._back_to_the_queue(now, event.job, "refuse")
+
+    def _interrupted(self, now: float, event: ev.Interrupted) -> str | None:
+        return self._back_to_the_queue(now, event.job, "interrupt", event.work_done)
+
+    def _back_to_the_queue(self, now: float, job_id: str, what: str, work_done: float | None = None) -> str | None:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return "nobody knows the job"
+        if not possible(job.state, what):
+            return f"it is {job.state.value}"
+        job.accrue(now)
+        if work_done is not None:
+            job.work_done = work_done
+        self._release(now, job)
+        job.move(what)
+        self._enqueue(now, job)
+        return None
+
+    def _contact_lost(self, now: float, event: ev.ContactLost) -> str | None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            return "nobody knows the job"
+        if not possible(job.state, "lose"):
+            return f"it is {job.state.value}"
+        self._lose(now, job)
+        return None
+
+    def _lose(self, now: float, job: ActiveJob) -> None:
+        job.accrue(now)
+        self.view.preemptible.discard(job)
+        job.move("lose")
+
+    def _contact_restored(self, now: float, event: ev.ContactRestored) -> str | None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            return "nobody knows the job"
+        if job.state is not State.LOST:
+            return f"it is {job.state.value}; contact with it was not lost"
+        job.move("find" if job.placement is not None else "find-yielding")
+        self._unranked[job.id] = job
+        return None
+
+    def _machine_down(self, now: float, event: ev.MachineDown) -> str | None:
+        machine = self.view.topology.machine_by_name.get(event.machine)
+        if machine is None:
+            return "the cluster has no such machine"
+        if machine in self.down:
+            return "it is down already"
+        self.view.free.take_mask(machine, self.view.free.masks[machine])
+        self.down.add(machine)
+        self.view.layout += 1
+        for job in self._on(machine):  # the world has not said yet what became of them
+            if possible(job.state, "lose"):
+                self._lose(now, job)
+        return None
+
+    def _machine_up(self, now: float, event: ev.MachineUp) -> str | None:
+        machine = self.view.topology.machine_by_name.get(event.machine)
+        if machine is None:
+            return "the cluster has no such machine"
+        if machine not in self.down:
+            return "it was not down"
+        self.down.discard(machine)
+        self.view.layout += 1
+        held = 0
+        for job in self._on(machine):
+            for placement in (job.placement, job.leaving):
+                held |= dict(placement.slices).get(machine, 0) if placement is not None else 0
+        self.view.free.give_mask(machine, self.view.topology.machines[machine].full_mask & ~held)
+        return None
+
+    def _on(self, machine: int) -> list[ActiveJob]:
+        """Jobs with a GPU on the machine. Looks at all that hold any: machines seldom fail."""
+        return [job for job in self.holding.values()
+                if any(placement is not None and any(m == machine for m, _ in placement.slices)
+                       for placement in (job.placement, job.leaving))]  # fmt: skip
+
+    def _machines_changed(self, now: float, event: ev.MachinesChanged) -> str | None:
+        view, before = self.view, self.view.topology
+        try:
+            view.topology = after = changed(before, event.added, event.removed)
+        except UserError as error:
+            return str(error)
+        for machine in sorted(before.machine_by_name[name] for name in event.removed):
+            for job in self._on(machine):
+                if possible(job.state, "lose"):
+                    self._lose(now, job)
+        numbers = {machine.index: after.machine_by_name.get(machine.name) for machine in before.machines}
+        down = {found for machine in self.down if (found := numbers[machine]) is not None}
+        self.down.clear()
+        self.down.update(down)
+        view.free = FreeGpus(after)
+        groups, view.groups = view.groups, Groups()
+        for job in self.holding.values():
+            job.placement = _renumbered(job.placement, numbers)
+            job.leaving = _renumbered(job.leaving, numbers)
+        self._lay_out(self.residents.shares)
+        for group in groups:
+            for member in [job_id for turn in group.turns for job_id in turn]:
+                placement = self.jobs[member].placement
+                if placement is not None:
+                    view.groups.enter(member, placement, group.share(member))
+        taken: set[Placement] = set()
+        for job in self.holding.values():
+            for held in (job.placement, job.leaving):
+                if held is not None and held not in taken:
+                    taken.add(held)
+                    view.free.take(held)
+        for machine in self.down:
+            view.free.take_mask(machine, view.free.masks[machine])
+        view.layout += 1
+        return None
+
+    def _lease_ended(self, now: float, event: ev.LeaseEnded) -> str | None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            return "nobody knows the job"
+        if job.placement is None or job.lease_until is None or job.lease_until > now:
+            return "it has no lease that ends now"
+        job.lease_until = None
+        self._unranked[job.id] = job
+        return None
+
+    def _started(self, now: float, event: ev.Started) -> str | None:
+        job = self.jobs.get(event.job)
+        if job is None or not possible(job.state, "begin"):
+            return self._not_expected(job, event.job)
+        job.accrue(now)
+        job.move("begin")
+        job.speed, job.progress_from = 1.0, now
+        self._unranked[job.id] = job
+        return None
+
+    def _measured(self, now: float, event: ev.Measured) -> str | None:
+        job = self.jobs.get(event.job)
+        if job is None or job.placement is None:
+            return self._not_expected(job, event.job)
+        job.accrue(now)
+        if job.state is State.STARTING:
+            job.move("begin")
+        job.speed, job.step_time, job.exposed = event.speed, event.step_time, event.exposed
+        job.neighbours = event.neighbours
+        if event.delay > 0:
+            job.progress_from = now + event.delay
+        if job.lease_until is None:
+            self._unranked[job.id] = job
+        return None
+
+    def _not_expected(self, job: ActiveJob | None, job_id: str) -> str:
+        """Something runs that should not: what nobody planned is told to stop; who is just leaving is not."""
+        if job is None or job.state is State.WAITING or job.state in ENDED:
+            self.answers.append(pl.Stop(job_id))
+            return "nobody knows the job" if job is None else f"it is {job.state.value} and was given no GPUs"
+        return f"it is {job.state.value}"
+
+    def _timer_due(self, now: float, event: ev.TimerDue) -> str | None:
+        self.timer = None
+        return None
+
+    # --- what is decided ------------------------------------------------------------------------------------
+
+    def news_in(self, plan: Sequence[pl.Action]) -> list[pl.Action]:
+        """The plan without what has been said before: reasons that still hold, a timer that is set."""
+        reasons = self.reasons
+        return [action for action in plan
+                if not (reasons.get(action.who) == action.reason if isinstance(action, pl.Wait) else
+                        isinstance(action, pl.WakeAt) and action.time == self.timer)]  # fmt: skip
+
+    def decided(self, now: float, plan: Sequence[Decided]) -> None:
+        """Make a plan that keeps the rules the state of the house."""
+        vacated: list[ActiveJob] = []
+        for action in plan:
+            if isinstance(action, (pl.Preempt, pl.Migrate, pl.Resize)):
+                vacated.append(self._vacate(now, action))
+        for action in plan:
+            if isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
+                self._occupy(now, action)
+            elif isinstance(action, pl.Wait):
+                self.reasons[action.who] = action.reason
+            elif isinstance(action, pl.WakeAt):
+                self.timer = action.time
+            elif isinstance(action, pl.Extend):
+                job = self.jobs[action.job]
+                job.lease_until = now + action.lease
+                self.view.preemptible.discard(job)
+            elif isinstance(action, pl.Reshare):
+                job = self.jobs[action.job]
+                job.move("reshare")
+                self.residents.reshare(now, job, action.share)
+        for job in vacated:
+            if job.state is State.YIELDING:
+                self._keep_until_yielded(job)
+
+    def _vacate(self, now: float, action: pl.Moves) -> ActiveJob:
+        job = self.jobs[action.job]
+        assert job.placement is not None
+        job.accrue(now)
+        self.residents.leave(now, job, job.placement)
+        self.view.preemptible.discard(job)
+        job.last_change = now
+        job.lease_until = None
+        job.move(_MOVES[type(action)])
+        job.speed = 0.0
+        if isinstance(action, pl.Preempt):
+            job.preemptions += 1
+        return job
+
+    def _occupy(self, now: float, action: pl.Places) -> None:
+        job = self.jobs[action.job]
+        if isinstance(action, pl.Start):
+            self.view.waiting.discard(job)
+            job.accrue(now)
+            job.move("start")
+            self.reasons.pop(job.id, None)
+            job.speed = 0.0
+            self.holding[job.id] = job
+        self.residents.enter(now, job, action.placement, None if isinstance(action, pl.Resize) else action.share)
+        job.last_change = job.progress_from = now
+        job.lease_until = None if action.lease is None else now + action.lease
+        job.attempts += 1
+        if job.first_start is None:
+            job.first_start = now
+
+    # --- GPUs -----------------------------------------------------------------------------------------------
+
+    def _enqueue(self, now: float, job: ActiveJob) -> None:
+        job.last_change = now
+        self._unranked[job.id] = job
+
+    def _release(self, now: float, job: ActiveJob) -> None:
+        """The job has no GPUs from now on."""
+        self.view.preemptible.discard(job)
+        if job.leaving is not None:
+            self.residents.give(job.leaving)
+            job.leaving = None
+        if job.placement is not None:
+            self.residents.leave(now, job, job.placement)
+            job.placement = None
+        self.holding.pop(job.id, None)
+        job.lease_until = None
+        job.speed = 0.0
+
+    def _keep_until_yielded(self, job: ActiveJob) -> None:
+        """What a preempted job held and nobody was given stays with it until its checkpoint is saved."""
+        assert job.placement is not None
+        kept = [(m, mask & self.view.free.masks[m]) for m, mask in job.placement.slices]
+        job.leaving = Placement.of((m, mask) for m, mask in kept if mask)
+        self.view.free.take(job.leaving)
+        job.placement = None
+
+
+_MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
+
+_IN_BETWEEN = {
+    State.YIELDING: Reason(Token.CHECKPOINTING, "preempted; its checkpoint is being saved"),
+    State.STARTING: Reason(Token.STARTING, "it was given GPUs, and is not known to run there yet"),
+    State.LOST: Reason(Token.CONTACT_LOST, "contact with it is lost; it keeps its GPUs until more is known"),
+}
+
+
+def _renumbered(placement: Placement | None, numbers: dict[int, int | None]) -> Placement | None:
+    """The same GPUs under the machines' new numbers, without those that are gone."""
+    if placement is None:
+        return None
+    pairs = ((numbers[machine], mask) for machine, mask in placement.slices)
+    return Placement.of((machine, mask) for machine, mask in pairs if machine is not None)
