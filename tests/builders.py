@@ -13,9 +13,9 @@ from typing import Any
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job, Truth
-from dally.core.journal import Entry, Journal, Rejected
+from dally.core.journal import Decided, Entry, Instant, Journal
 from dally.core.placement import Placement
-from dally.core.policy import Meter, Policy, View
+from dally.core.policy import Meter, Policy, PolicyBase, View
 from dally.core.ranking import Rank
 from dally.core.reasons import Reason, Token
 from dally.core.scheduler import Scheduler
@@ -25,7 +25,7 @@ from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.costs import PreemptionCost, make_cost
-from dally.simulator.faults import Faults
+from dally.simulator.faults import Faults, StartRules
 from dally.simulator.run import Run, simulate
 from dally.simulator.workload import Workload, prepare
 from dally.simulator.world import SimulatedWorld
@@ -122,11 +122,16 @@ class Flat:
         return self._restore
 
 
+def into(entries: list[tuple[float, Entry]]) -> Callable[[Instant], None]:
+    """A sink that puts entries one by one into a list."""
+    return lambda instant: entries.extend((instant.time, entry) for entry in instant.entries())
+
+
 def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy, *,
          network: str | NetworkModel = "ideal", cost: str | PreemptionCost = "0",
          faults: Faults | None = None, estimates: object = None, instants: int = 50_000,
          interference: Interference | None = None, meter: Meter | None = None,
-         quanta: bool = False) -> Played:  # fmt: skip
+         quanta: bool = False, starts: StartRules | None = None) -> Played:  # fmt: skip
     """Run jobs to their end. A run that is not over after `instants` is a failure: somebody goes in circles."""
     made = specs if isinstance(specs, Trace) else trace(specs)
     chosen = make_network(network, topology) if isinstance(network, str) else network
@@ -142,8 +147,8 @@ def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy
     run = simulate(workload, topology, make_policy(policy) if isinstance(policy, str) else policy, chosen,
                    make_cost(cost) if isinstance(cost, str) else cost, faults=faults,
                    estimates=estimates,  # type: ignore[arg-type]
-                   sinks=(lambda now, entry: entries.append((now, entry)),), progress=limit,
-                   interference=interference, meter=meter, quanta=quanta)  # fmt: skip
+                   sinks=(into(entries),), progress=limit,
+                   interference=interference, meter=meter, quanta=quanta, starts=starts)  # fmt: skip
     assert run.complete, f"{run.policy} is not through after {instants} instants"
     return Played(run, entries, workload)
 
@@ -158,23 +163,18 @@ def outages(
 BUSY = Reason(Token.WAITING_FOR_GPUS, "as the test says")
 
 
-class Scripted:
+class Scripted(PolicyBase):
     """A policy that hands in plans from a list, one per instant, then empty ones; reasons are given for all."""
-
-    preempts = False
 
     def __init__(self, *plans: Sequence[pl.Action], reasons: bool = True, name: str = "scripted") -> None:
         self.plans = list(plans)
         self.reasons = reasons
         self.name = name
 
-    def rank(self, view: View, job: object, now: float) -> Rank:
+    def rank(self, view: View, memory: object, job: object, now: float) -> Rank:
         return Rank(0.0)
 
-    def refresh(self, view: View, now: float) -> tuple[()]:
-        return ()
-
-    def plan(self, view: View, now: float) -> pl.Plan:
+    def plan(self, view: View, memory: object, now: float) -> pl.Plan:
         plan = list(self.plans.pop(0)) if self.plans else []
         if self.reasons:
             plan += [pl.Wait(demand, BUSY) for demand in view.waiting.buckets]
@@ -194,7 +194,7 @@ class Timed(Scripted):
         self.agenda = dict(sorted(plans.items()))
         self.look = look
 
-    def plan(self, view: View, now: float) -> pl.Plan:
+    def plan(self, view: View, memory: object, now: float) -> pl.Plan:
         if self.look is not None:
             self.look(view, now)
         due = [time for time in self.agenda if time <= now]
@@ -221,20 +221,21 @@ class SilentWorld:
     """A world in which nothing happens by itself: tests feed the scheduler by hand."""
 
     def __init__(self) -> None:
-        self.done: list[pl.Action | Rejected] = []
+        self.done: list[Decided] = []
 
     def next_events(self) -> None:
         return None
 
-    def carry_out(self, now: float, actions: Sequence[pl.Action | Rejected]) -> Sequence[ev.Event]:
-        self.done += actions
-        return ()
+    def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
+        """Whoever is told to start runs at once, at reference speed."""
+        self.done += decided
+        return [ev.Started(action.job) for action in decided if isinstance(action, (pl.Start, pl.Migrate, pl.Resize))]
 
 
 def desk(topology: Topology, *plans: Sequence[pl.Action], reasons: bool = True,
-         sinks: Sequence[Callable[[float, Entry], None]] = ()) -> Scheduler:  # fmt: skip
+         sinks: Sequence[Callable[[Instant], None]] = ()) -> Scheduler:  # fmt: skip
     """A scheduler with a scripted policy and a silent world."""
-    return Scheduler(topology, Scripted(*plans, reasons=reasons), SilentWorld(), Journal(*sinks))  # type: ignore[arg-type]
+    return Scheduler(topology, Scripted(*plans, reasons=reasons), SilentWorld(), Journal(*sinks))
 
 
 def at(*slices: tuple[int, int]) -> Placement:
@@ -259,7 +260,7 @@ def watched_steps(check: Callable[[Scheduler, float], None]) -> Iterator[None]:
 
 
 __all__ = ["BLOCKS", "BUSY", "ISLANDS", "MACHINES", "RACKS", "Flat", "Pairwise", "Played", "Scripted", "SilentWorld",
-           "SimulatedWorld", "Spec", "Timed", "at", "cluster", "desk", "job", "mixed_cluster", "outages", "play",
+           "SimulatedWorld", "Spec", "Timed", "at", "cluster", "desk", "into", "job", "mixed_cluster", "outages", "play",
            "seeded_trace", "trace", "watched_steps"]  # fmt: skip
 
 
