@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -30,8 +29,8 @@ from dally.policies.options import option, written
 
 _PAPER = "OSDI'18"
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed)
-_HEARD = (*_GONE, ev.MachineDown, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate, Resize,
-          Reshare, Preempt)  # fmt: skip
+_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate,
+                    Resize, Reshare, Preempt))  # fmt: skip
 
 
 class Gandiva(PolicyBase):
@@ -82,22 +81,20 @@ class Gandiva(PolicyBase):
         """Index who is where and who could be packed: all that follows from the view and the memory."""
         self.servers, self.ready = Servers(view, memory), Ready(memory.draft)
         if self.packing is not None:
-            moment = self._moment(view, memory, 0.0)
+            moment = Moment(view, memory, 0.0, self.servers, self.ready)
             for group in view.groups:
                 self.packing.index(moment, group)
-
-    def _moment(self, view: View, memory: GandivaMemory, now: float) -> Moment:
-        return Moment(view, memory, now, self.servers, self.ready)
 
     # --- what happened --------------------------------------------------------------------------------------
 
     def hear(self, view: View, memory: GandivaMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         """Jobs that are gone from their GPUs: their groups are smaller, their neighbours' trials void."""
-        moment = self._moment(view, memory, now)
+        heard = [entry for entry in entries if type(entry) in _HEARD]
+        if not heard:
+            return ()
+        moment = Moment(view, memory, now, self.servers, self.ready)
         touched: set[int] = set()
-        for entry in entries:
-            if not isinstance(entry, _HEARD):
-                continue
+        for entry in heard:
             if isinstance(entry, (*_GONE, Preempt)):
                 touched |= self._gone(moment, entry.job)
             elif isinstance(entry, (ev.MachineDown, ev.MachineUp)):
@@ -106,7 +103,7 @@ class Gandiva(PolicyBase):
                 touched.add(machine)
             elif isinstance(entry, ev.MachinesChanged):
                 touched |= {machine.index for machine in view.topology.machines}
-            else:
+            elif isinstance(entry, (ev.ContactRestored, Start, Migrate, Resize, Reshare)):
                 touched |= self._found(moment, entry)
         if self.elastic is not None and touched:
             self.elastic.hear(moment, touched)
@@ -163,7 +160,7 @@ class Gandiva(PolicyBase):
     def plan(self, view: View, memory: GandivaMemory, now: float) -> Plan:
         """What is due is judged first; then who waits is served; what is left over makes the others faster."""
         with view.free.trial(), view.groups.trial():
-            draft = Draft(self._moment(view, memory, now), self.options.quantum)
+            draft = Draft(view, memory, now, self.servers, self.ready, self.options.quantum)
             self._judge(draft)
             if self.starving is not None:
                 self.starving.serve(draft)
@@ -206,17 +203,14 @@ class Gandiva(PolicyBase):
 
     def _settle(self, draft: Draft) -> None:
         """Take note of what this plan does: who is where, who is to be profiled there, whose neighbours changed."""
-        machines: set[int] = set()
         for action in draft.plan:
             if isinstance(action, (Start, Migrate, Resize)):
                 self._placed(draft, draft.view.job(action.job), action.placement, packed=_packed(action))
-                machines |= {machine for machine, _ in action.placement.slices}
-        for placement in draft.changed:
-            machines |= {machine for machine, _ in placement.slices}
-            if self.packing is not None:
+        if self.packing is not None:
+            for placement in draft.changed:
                 self.packing.refresh(draft, draft.groups.at(placement))
-        if self.elastic is not None and machines:
-            self.elastic.hear(draft, machines)
+        if self.elastic is not None:
+            self.elastic.hear(draft, {machine for placement in draft.changed for machine, _ in placement.slices})
 
     def _placed(self, moment: Moment, job: ActiveJob, placement: Placement, packed: bool = False) -> None:
         memory = moment.memory
@@ -236,8 +230,7 @@ def _packed(action: Start | Migrate | Resize) -> bool:
 
 
 def _still_waiting(draft: Draft) -> list[Demand]:
-    started = Counter(job.demand for job in draft.started)
-    return [demand for demand, bucket in draft.view.waiting.buckets.items() if len(bucket) > started[demand]]
+    return [bucket.demand for bucket, _ in draft.still_waiting()]
 
 
 def _just_after(now: float) -> float:
