@@ -20,7 +20,7 @@ def command(job: str, run: Path) -> None:
     dally explain 42 out
     """
     from dally.report.story import tell
-    from dally.simulator.journal_file import read_journal
+    from dally.store.journal_file import read_journal
 
     if run.is_dir():
         found = sorted(run.glob("journal.jsonl*"))

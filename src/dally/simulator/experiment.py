@@ -16,8 +16,8 @@ from dally.policies.options import make_policy
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.simulator.journal_file import JournalFile
-from dally.simulator.knowledge import Rates, make_estimates, speeds
+from dally.store.journal_file import JournalFile
+from dally.simulator.knowledge import Profiles, make_estimates, tell
 from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
@@ -91,13 +91,13 @@ class Experiment:
         hears of every entry."""
         network = self.make_network(self.topology)
         made = make_policy(policy)
-        workload = self.workload(network, any_type=getattr(made, "chooses_gpu_type", False))
+        workload = self.workload(network, any_type=made.chooses_gpu_type)
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
         interference = make_interference(self.interference, self.throughputs)
-        estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network),
-                                   Rates(workload.reference, network, self.topology, interference))  # fmt: skip
+        workload = tell(workload, self.knowledge, self.seed)
+        estimates = Profiles(network, self.topology, interference)
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:
             sinks = listeners
@@ -105,9 +105,9 @@ class Experiment:
                 about = {"policy": made.name, "trace": self.trace.name, "cluster": self.topology.name,
                          "network": self.network, "preemption_cost": self.preemption_cost,
                          "seed": self.seed}  # fmt: skip
-                if getattr(made, "shares", False):
+                if made.shares:
                     about |= {"slices": self.slices, "measurement_noise": self.measurement_noise}
-                sinks = (files.enter_context(JournalFile(journal, **about)), *listeners)
+                sinks = (files.enter_context(JournalFile(journal, self.topology, **about)), *listeners)
             return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
                             sinks=sinks, progress=progress, interference=interference,
                             meter=NoisyMeter(self.measurement_noise, self.seed),
