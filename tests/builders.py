@@ -227,9 +227,9 @@ class SilentWorld:
         return None
 
     def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
-        """Whoever is told to start runs at once, at reference speed."""
+        """Whoever is told to start runs at once, and makes no progress until a test says so."""
         self.done += decided
-        return [ev.Started(action.job) for action in decided if isinstance(action, (pl.Start, pl.Migrate, pl.Resize))]
+        return [ev.Measured(action.job, 0.0, 0.0, 0.0) for action in decided if isinstance(action, (pl.Start, pl.Migrate, pl.Resize))]
 
 
 def desk(topology: Topology, *plans: Sequence[pl.Action], reasons: bool = True,

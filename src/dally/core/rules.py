@@ -130,19 +130,18 @@ class _Look:
         job = self.jobs.get(action.job)
         if job is None:
             return "is not known"
-        running = job.state is State.RUNNING and job.id not in self.vacated
         if isinstance(action, pl.Extend):
-            if not running:
+            if job.state is not State.RUNNING or job.id in self.vacated:
                 return f"is {job.state.value}; only a running job has a lease"
             return None if action.lease >= 0 else f"a lease of {action.lease!r} s is no time"
-        if job.id in self.vacated and self.vacated[job.id] is not pl.Preempt:
-            running = job.id in self.groups  # it was moved before in this plan
-        if not running or job.placement is None:
-            return f"is {job.state.value}; only a running job has a share of GPUs"
+        if not self.shares:
+            return "is given a share of GPUs, and the policy does not declare that it shares (shares = True)"
+        if job.id not in self.groups:  # as they are after what the plan did so far
+            return f"is {job.state.value}; only a job that has GPUs has a share of them"
         if action.share.beside == job.id:
             return "cannot be packed beside itself"
-        group = self.groups.of(job.id) if job.id in self.groups else None
-        rule = self._share(job, action.share, group, job.placement if group is None else group.placement)
+        group = self.groups.of(job.id)
+        rule = self._share(job, action.share, group, group.placement)
         if rule is None:
             self.groups.reshare(job.id, action.share)
         return rule

@@ -12,9 +12,11 @@ from typing import NamedTuple, Protocol
 
 from dally.core import events as ev
 from dally.core import plan as pl
+from dally.core.active import ActiveJob
 from dally.core.books import Books
 from dally.core.errors import PlanError
 from dally.core.estimates import Declared, Estimates
+from dally.core.free import FreeGpus
 from dally.core.journal import (
     Decided,
     Entry,
@@ -28,7 +30,7 @@ from dally.core.journal import (
     Rejected,
 )
 from dally.core.memory import Memory
-from dally.core.policy import Meter, Policy
+from dally.core.policy import Meter, Policy, View
 from dally.core.reasons import Reason
 from dally.core.rules import Broken, Rules
 from dally.core.sharing import Interference, NoInterference
@@ -72,6 +74,18 @@ class Scheduler:
         self._unwritten: list[Happened] = []  # part of the books, not yet of the journal
         self.news: list[Happened] = []  # what the policy has not planned with yet
         policy.attach(self.books.view, self.memory)
+
+    @property
+    def view(self) -> View:
+        return self.books.view
+
+    @property
+    def jobs(self) -> dict[str, ActiveJob]:
+        return self.books.jobs
+
+    @property
+    def free(self) -> FreeGpus:
+        return self.books.view.free
 
     def run(self, between: Callable[[float], bool] | None = None) -> None:
         """Until the world has nothing more to report, or `between` (called after each instant) says stop."""

@@ -247,7 +247,12 @@ class SimulatedWorld:
             elif isinstance(action, pl.WakeAt):
                 self._push(max(now, action.time), ev.TimerDue, self._timer, None)
             elif isinstance(action, pl.Reshare):
-                self._sliced().reshare(action.job, action.share)
+                if action.job in self._begins:
+                    attempt, due, begin = self._begins[action.job]
+                    if not isinstance(begin, pl.Resize):
+                        self._begins[action.job] = attempt, due, begin._replace(share=action.share)
+                else:
+                    self._sliced().reshare(action.job, action.share)
             elif isinstance(action, Rejected):
                 self._unended -= 1
                 self._queued.pop(action.job, None)
