@@ -165,7 +165,7 @@ def test_memory_is_asked_for_when_a_job_is_packed_in_place_too() -> None:
 
 
 def test_only_a_running_job_has_a_share_to_change() -> None:
-    refused(desk([pl.Reshare("a", EVEN)]), arrivals("a"), "is waiting; only a running job has a share")
+    refused(desk([pl.Reshare("a", EVEN)]), arrivals("a"), "is waiting; only a job that has GPUs has a share")
 
 
 def test_a_job_is_not_packed_beside_itself() -> None:
