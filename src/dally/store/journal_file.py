@@ -81,6 +81,7 @@ class JournalReader:
         self.about = read_header(next(self._lines, ""), str(path))
         self._text = text_for(self.about, str(path))
         self.torn = False  # whether something was left out at the end, known once all has been read
+        self.begins_with: dict[str, Any] | None = None  # a snapshot, where the instants before it are gone
 
     @property
     def topology(self) -> Topology:

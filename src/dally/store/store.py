@@ -23,7 +23,7 @@ from dally.core.journal import Instant
 from dally.core.journal_text import JournalText, read_header, text_for
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_from_plain
-from dally.store.journal_file import sync
+from dally.store.journal_file import JournalReader, sync
 
 
 class Store:
@@ -152,6 +152,29 @@ class Store:
 
     def since(self, number: int) -> Iterator[Instant]:
         return instants_since(self.folder, number)
+
+
+class StoredJournal(JournalReader):
+    """A store read as one journal, from the oldest instant that is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        first, path = segments(folder)[0]
+        super().__init__(path)
+        self._folder, self._first = folder, first
+        if first > 0:
+            found = dict(snapshots(folder)).get(first)
+            if found is None:
+                raise UserError(f"{folder}: the snapshot its journal begins with, number {first}, is not there")
+            self.begins_with = json.loads(found.read_bytes())
+
+    def __iter__(self) -> Iterator[Instant]:
+        return instants_since(self._folder, self._first)
+
+
+def open_journal(path: str | Path) -> JournalReader:
+    """A journal file, or a store, to be read from its beginning."""
+    path = Path(path)
+    return StoredJournal(path) if path.is_dir() and segments(path) else JournalReader(path)
 
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
