@@ -30,7 +30,7 @@ from dally.core.journal import (
     Rejected,
 )
 from dally.core.memory import Memory
-from dally.core.policy import Meter, Policy, View
+from dally.core.policy import Meter, Policy, PolicyBase, View
 from dally.core.reasons import Reason
 from dally.core.rules import Broken, Rules
 from dally.core.sharing import Interference, NoInterference
@@ -73,6 +73,7 @@ class Scheduler:
         self._rules = Rules(self.books.view, self.books.jobs, self._interference, policy.shares)
         self._unwritten: list[Happened] = []  # part of the books, not yet of the journal
         self.news: list[Happened] = []  # what the policy has not planned with yet
+        self._listens = _listens(policy)
         policy.attach(self.books.view, self.memory)
 
     @property
@@ -103,14 +104,10 @@ class Scheduler:
         """What happened becomes part of the books and of the policy's memory."""
         books = self.books
         self.time = now
-        seen: list[Happened] = []
-        relaid = False
-        for event in events:
-            relaid |= isinstance(event, ev.MachinesChanged)
-            before = books.view.topology
-            seen.append(books.happened(now, event))
-            if relaid and books.view.topology is not before:
-                self._relay(before)
+        seen = [books.happened(now, event) for event in events]
+        if books.laid_out_before is not None:
+            self._relay(books.laid_out_before)
+            books.laid_out_before = None
         self.events += len(seen)
         self._unwritten += seen
         self.news += seen
@@ -118,8 +115,8 @@ class Scheduler:
 
     def hear(self, now: float, entries: Sequence[Entry]) -> None:
         """The policy hears of entries it has not decided itself, and jobs are ranked anew."""
-        view, memory = self.books.view, self.memory
-        self.books.rank(self.policy, memory, now, self.policy.hear(view, memory, now, entries))
+        policy, books, memory = self.policy, self.books, self.memory
+        books.rank(policy, memory, now, policy.hear(books.view, memory, now, entries) if self._listens else ())
 
     def ask(self, now: float) -> Answer:
         """What the policy would decide now. Changes nothing: ask as often as you like."""
@@ -135,7 +132,8 @@ class Scheduler:
 
     def decide(self, now: float) -> None:
         """Ask the policy and do as it says."""
-        books, view, memory = self.books, self.books.view, self.memory
+        books, memory = self.books, self.memory
+        view = books.view
         view.news = self.news
         memory.begin()
         try:
@@ -143,7 +141,7 @@ class Scheduler:
             found = self._rules.look(now, plan)
             if isinstance(found, Broken):
                 raise PlanError(self.policy.name, *found)
-            decided: list[Decided] = [*books.answers, *books.news_in(plan), *found]
+            decided: list[Decided] = [*books.answers, *books.news_in(plan), *found] if plan or books.answers else []
             self.write(now, decided)
         except PlanError as error:
             memory.drop()
@@ -202,6 +200,7 @@ class Scheduler:
         books.preempts = policy.preempts
         self._rules = Rules(books.view, books.jobs, self._interference, policy.shares)
         self.policy = policy
+        self._listens = _listens(policy)
         self.resume_with(policy.new_memory())
         self.hear(now, books.as_found())
         books.rank_all(policy, self.memory, now)
@@ -218,3 +217,9 @@ class Scheduler:
     def _relay(self, before: Topology) -> None:
         """Machines have other numbers now: what the policy remembers of them goes by their names."""
         self.resume_with(type(self.memory).load(self.memory.save(before), self.books.view.topology))
+
+
+def _listens(policy: Policy) -> bool:
+    """Whether it hears anything at all: a call per instant less for those who do not."""
+    deaf: object = PolicyBase.hear
+    return type(policy).hear is not deaf
