@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
+from dally.core.journal import Entry
+from dally.core.memory import Memory
 from dally.core.plan import Plan
-from dally.core.policy import View
+from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
 from dally.policies.options import option, unless, when, written
 from dally.policies.placing import RULES
@@ -37,12 +39,12 @@ _PROFILE = (when("only placement=profile looks at the model", placement=("auto",
 _LEARNS = when("nothing is learned, so no slowdown is judged", learn=True)
 
 
-class Tiresias:
+class Tiresias(PolicyBase):
     """Least attained GPU time, or highest Gittins index, in a few queues; skewed models are consolidated or wait."""
 
     title: ClassVar[str] = "tiresias"
     source: ClassVar[str] = "Tiresias, Gu et al., NSDI'19"
-    preempts: ClassVar[bool] = True
+    preempts = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -79,19 +81,22 @@ class Tiresias:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.rules: Released | Queues | Continuous = _rules(options)
+        self.name = written(self.title, options)
 
-    @property
-    def name(self) -> str:
-        return written(self.title, self.options)
+    def new_memory(self) -> Memory:
+        return self.rules.new_memory()
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        return self.rules.rank(view, job, now)
+    def attach(self, view: View, memory: Any) -> None:
+        self.rules.attach(view, memory)
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        return self.rules.refresh(view, now)
+    def hear(self, view: View, memory: Any, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        return self.rules.hear(view, memory, now, entries)
 
-    def plan(self, view: View, now: float) -> Plan:
-        return self.rules.plan(view, now)
+    def rank(self, view: View, memory: Any, job: ActiveJob, now: float) -> Rank:
+        return self.rules.rank(view, memory, job, now)
+
+    def plan(self, view: View, memory: Any, now: float) -> Plan:
+        return self.rules.plan(view, memory, now)
 
 
 def _rules(options: Tiresias.Options) -> Released | Queues | Continuous:
