@@ -251,6 +251,8 @@ class _Round:
             if room is None or room == 0:
                 continue
             expiry = since + _least_from(self._waits(demand))[room - 1]
+            if expiry <= self.now:
+                continue  # preempted, and would take other GPUs at once: it is asked again when it has yielded
             # the timer itself may be shortened on the way, when a long wait leaves the window
             wake = min(wake, expiry, self.timers.changes_at(self.memory, demand, self.now))
         return wake
