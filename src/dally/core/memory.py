@@ -3,7 +3,8 @@
 Outside a draft a write is a fact (the policy heard of something that happened). Inside one it belongs to the plan in
 the making: `keep` makes it part of the memory together with the plan, `drop` leaves no trace of it, not even in the
 order of a table. What can be worked out again from the view and the memory (sorted lanes, warm solvers, look-up
-tables) is no memory: it is kept by the policy as a cache, and nothing but speed may depend on it.
+tables) is no memory: it is kept by the policy as a cache, and nothing but speed may depend on it. A cache that has to
+follow a plan in the making is made of tables on the memory's `draft`: undone with it, never saved.
 """
 
 from __future__ import annotations
@@ -169,6 +170,11 @@ class Memory:
 
     # --- drafts --------------------------------------------------------------------------------------------
 
+    @property
+    def draft(self) -> Draft:
+        """For a policy's own indexes, `Table(memory.draft)`: what a plan writes to them goes the way of the memory."""
+        return self._draft
+
     def begin(self) -> None:
         assert self._draft.log is None, "drafts do not nest"
         self._draft.log = []
@@ -192,7 +198,7 @@ class Memory:
 
     @classmethod
     def load(cls: type[M], plain: dict[str, Any], names: Names) -> M:
-        """The memory that was saved. What names machines that are there no more is left out of its table."""
+        """The memory that was saved. What names machines that are there no more is left out of its table or order."""
         memory = cls()
         for name, hint in cls.fields().items():
             if name not in plain:

@@ -84,8 +84,9 @@ def from_plain(plain: Any, hint: Any, names: Names) -> Any:
     if issubclass(origin, Mapping):
         pairs = _readable(plain.items() if inside[0] is str else plain, inside, names)
         return dict(pairs) if origin is dict else pairs  # a table of a memory is made by the memory
-    items = [from_plain(item, inside[0], names) for item in plain]
-    return origin(items) if origin in (tuple, list, set, frozenset) else items
+    if origin in (tuple, list, set, frozenset):
+        return origin(from_plain(item, inside[0], names) for item in plain)
+    return [key for key, _ in _readable(((item, None) for item in plain), (inside[0], str), names)]  # an order's
 
 
 def _readable(pairs: Any, inside: tuple[Any, ...], names: Names) -> list[tuple[Any, Any]]:

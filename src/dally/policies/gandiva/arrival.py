@@ -18,6 +18,7 @@ from dally.core.plan import Demand
 from dally.core.ranking import Bucket
 from dally.policies.gandiva.draft import Draft
 from dally.policies.gandiva.elastic import Elastic
+from dally.policies.gandiva.memory import Class
 from dally.policies.gandiva.servers import Servers
 from dally.policies.placing import place_best_fit, pools_for
 
@@ -56,8 +57,8 @@ def _emptiest(pool: Pool, level: int, size: int, candidates: int) -> int | None:
 def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | None:
     """Step 4: the group with the fewest turns, if one more keeps the height within the limit."""
     found: tuple[int, Placement] | None = None
-    for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.topology.gpu_types:
-        lowest = servers.lowest((gpu_type, demand.gpus))
+    for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.view.topology.gpu_types:
+        lowest = servers.lowest(Class(gpu_type, demand.gpus))
         if lowest is not None and lowest[0] < limit and (found is None or lowest[0] < found[0]):
             found = lowest[0], lowest[1].placement
     return None if found is None else found[1]

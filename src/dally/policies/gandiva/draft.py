@@ -1,28 +1,47 @@
-"""A plan in the making: each decision is tried on the free GPUs and on the mirror of the servers at once."""
+"""A plan in the making: each decision is tried on the free GPUs and on the groups of jobs at once."""
 
 from __future__ import annotations
 
 from dally.core.active import ActiveJob
-from dally.core.free import FreeGpus
 from dally.core.placement import Placement
 from dally.core.plan import Migrate, Plan, Preempt, Reshare, Resize, Start
 from dally.core.policy import View
-from dally.core.sharing import Group, Share
+from dally.core.sharing import Share
+from dally.policies.gandiva.memory import GandivaMemory
+from dally.policies.gandiva.ready import Ready
 from dally.policies.gandiva.servers import Servers
 
 
-class Draft:
-    """Decisions in order. No job is touched twice in one plan."""
+class Moment:
+    """What is seen and remembered at one time."""
 
-    __slots__ = ("changed", "free", "moved", "now", "plan", "preempted", "quantum", "servers", "started", "view")
+    __slots__ = ("memory", "now", "ready", "servers", "view")
 
-    def __init__(self, view: View, now: float, free: FreeGpus, servers: Servers, quantum: float) -> None:
-        self.view, self.now, self.free, self.servers, self.quantum = view, now, free, servers, quantum
+    def __init__(self, view: View, memory: GandivaMemory, now: float, servers: Servers, ready: Ready) -> None:
+        self.view, self.memory, self.now, self.servers, self.ready = view, memory, now, servers, ready
+
+
+class Draft(Moment):
+    """Decisions in order. No job is touched twice in one plan. To be used inside trials of the view's free GPUs and
+    groups."""
+
+    __slots__ = ("changed", "free", "groups", "moved", "plan", "preempted", "quantum", "started")
+
+    def __init__(self, moment: Moment, quantum: float) -> None:
+        super().__init__(moment.view, moment.memory, moment.now, moment.servers, moment.ready)
+        self.free, self.groups, self.quantum = self.view.free, self.view.groups, quantum
         self.plan: Plan = []
         self.moved: set[str] = set()  # jobs this plan says something about
         self.started: list[ActiveJob] = []
         self.preempted: list[str] = []
-        self.changed: dict[Placement, Group] = {}  # groups that somebody left or joined, by their GPUs
+        self.changed: dict[Placement, None] = {}  # GPUs that somebody left or came to
+
+    def may_touch(self, job_id: str) -> bool:
+        """It runs, as far as anybody knows, and this plan has not said anything about it."""
+        if job_id in self.moved:
+            return False
+        job = self.view.job(job_id)
+        return job.movable and job.placement is not None and self.servers.up(job.placement)
 
     def share(self, job: ActiveJob, beside: str | None = None) -> Share:
         """Weighted round robin: a job of priority p > 0 has the weight 1 + p (ours; the paper names no weights)."""
@@ -37,45 +56,45 @@ class Draft:
     def migrate(self, job: ActiveJob, placement: Placement, beside: str | None = None) -> None:
         share = self.share(job, beside)
         self.plan.append(Migrate(job.id, placement, share=share))
-        self.leave(job)
+        self._leave(job)
         self._enter(job, placement, share)
         if beside is not None:
             self.servers.note_packed(job.id)
 
     def pack(self, job: ActiveJob, beside: str) -> None:
         """Beside a job of the same GPUs: nothing has to be moved."""
-        share = self.share(job, beside)
-        self.plan.append(Reshare(job.id, share))
-        self.moved.add(job.id)
-        self.servers.reshare(job.id, share)
+        self._reshare(job, self.share(job, beside))
         self.servers.note_packed(job.id)
 
     def unpack(self, job: ActiveJob) -> None:
-        share = self.share(job)
-        self.plan.append(Reshare(job.id, share))
-        self.moved.add(job.id)
-        self.servers.reshare(job.id, share)
+        self._reshare(job, self.share(job))
 
     def resize(self, job: ActiveJob, placement: Placement) -> None:
         self.plan.append(Resize(job.id, placement))
-        self.leave(job)
-        self._enter(job, placement, self.share(job))
+        self._leave(job)
+        self._enter(job, placement, None)
 
     def preempt(self, job: ActiveJob) -> None:
         self.plan.append(Preempt(job.id))
         self.preempted.append(job.id)
-        self.leave(job)
+        self._leave(job, for_good=True)
 
-    def leave(self, job: ActiveJob) -> None:
+    def _reshare(self, job: ActiveJob, share: Share) -> None:
+        self.plan.append(Reshare(job.id, share))
         self.moved.add(job.id)
-        group = self.servers.leave(job.id)
-        if group is not None:
-            self.changed[group.placement] = group
-            if not group.turns:
-                self.free.give(group.placement)
+        self.servers.recount(self.groups.reshare(job.id, share).placement)
 
-    def _enter(self, job: ActiveJob, placement: Placement, share: Share) -> None:
+    def _leave(self, job: ActiveJob, *, for_good: bool = False) -> None:
         self.moved.add(job.id)
-        if self.servers.enter(job.id, job.gpus, placement, share):
+        group = self.groups.leave(job.id)
+        self.servers.left(job.id, for_good=for_good)
+        self.changed[group.placement] = None
+        if not group:
+            self.free.give(group.placement)
+
+    def _enter(self, job: ActiveJob, placement: Placement, share: Share | None) -> None:
+        self.moved.add(job.id)
+        if self.groups.enter(job.id, placement, share):
             self.free.take(placement)
-        self.changed[placement] = self.servers.groups.of(job.id)
+        self.servers.entered(job.id, placement)
+        self.changed[placement] = None

@@ -3,13 +3,15 @@ the moment somebody needs them."""
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Iterable
 
 from dally.core.active import ActiveJob
 from dally.core.free import lowest_gpus
 from dally.core.placement import Placement
+from dally.core.plain import MachineNumber
 from dally.core.plan import Demand
-from dally.policies.gandiva.draft import Draft
+from dally.policies.gandiva.draft import Draft, Moment
+from dally.policies.gandiva.memory import GandivaMemory
 
 
 class Elastic:
@@ -17,82 +19,102 @@ class Elastic:
 
     def __init__(self, after: float) -> None:
         self.after = after  # seconds GPUs must have been idle
-        self.grown: dict[str, tuple[ActiveJob, Placement]] = {}  # with the GPUs they had before, oldest first
-        self._on: dict[int, dict[str, ActiveJob]] = {}  # jobs that could grow, by server
-        self._where: dict[str, int] = {}
-        self._looks: list[tuple[float, int]] = []  # (when, server); of a server only the one in `_next` counts
-        self._next: dict[int, float] = {}
 
-    def hear(self, machines: set[int], now: float) -> None:
+    def hear(self, moment: Moment, machines: Iterable[int]) -> None:
         """GPUs of these servers changed hands: their idle time starts anew."""
         for machine in machines:
-            if self._on.get(machine):
-                self._look(machine, now)
+            if _on(moment.memory, machine):
+                self._look(moment, MachineNumber(machine))
 
-    def settled(self, job: ActiveJob, placement: Placement, now: float) -> None:
+    def settled(self, moment: Moment, job: ActiveJob, placement: Placement) -> None:
         """A job got GPUs. Only inside one server does it ever grow."""
-        self.forget(job.id, keep_grown=True)
+        memory = moment.memory
+        _no_candidate(memory, job.id)
         if len(placement.slices) == 1 and job.job.limits[1] > placement.gpus:
-            machine = placement.slices[0][0]
-            self._on.setdefault(machine, {})[job.id] = job
-            self._where[job.id] = machine
-            self._look(machine, now)
+            machine = MachineNumber(placement.slices[0][0])
+            memory.could_grow[job.id] = machine, memory.next()
+            memory.growing_on.add((*memory.could_grow[job.id], job.id))
+            self._look(moment, machine)
 
-    def _look(self, machine: int, now: float) -> None:
-        self._next[machine] = now + self.after
-        heapq.heappush(self._looks, (now + self.after, machine))
+    @staticmethod
+    def found(moment: Moment, job: ActiveJob, placement: Placement) -> None:
+        """Somebody else made the job as large as it is: of what it has beyond its size, it gives back what is needed."""
+        if len(placement.slices) == 1 and placement.gpus > job.gpus:
+            ((machine, mask),) = placement.slices
+            moment.memory.grown[job.id] = Placement.of([(machine, lowest_gpus(mask, job.gpus))])
 
-    def forget(self, job_id: str, *, keep_grown: bool = False) -> None:
-        machine = self._where.pop(job_id, None)
-        if machine is not None:
-            del self._on[machine][job_id]
-        if not keep_grown:
-            self.grown.pop(job_id, None)
+    def _look(self, moment: Moment, machine: MachineNumber) -> None:
+        when = moment.memory.idle_next[machine] = moment.now + self.after
+        if (when, machine) not in moment.memory.idle_looks:
+            moment.memory.idle_looks.add((when, machine))
 
-    def next_look(self) -> float | None:
-        return self._looks[0][0] if self._looks else None
+    @staticmethod
+    def forget(memory: GandivaMemory, job_id: str) -> None:
+        _no_candidate(memory, job_id)
+        memory.grown.pop(job_id, None)
+
+    @staticmethod
+    def next_look(memory: GandivaMemory) -> float | None:
+        return memory.idle_looks[0][0] if memory.idle_looks else None
 
     def grow(self, draft: Draft) -> None:
         """Servers whose GPUs have been idle for long enough lend them, while nobody waits."""
-        now = draft.now
-        while self._looks and self._looks[0][0] <= now:
-            when, machine = heapq.heappop(self._looks)
-            jobs = list(self._on.get(machine, {}).values())
-            if self._next.get(machine) != when or not jobs:
+        memory, now = draft.memory, draft.now
+        while memory.idle_looks and memory.idle_looks[0][0] <= now:
+            when, machine = memory.idle_looks[0]
+            memory.idle_looks.remove((when, machine))
+            jobs = _on(memory, machine)
+            if memory.idle_next.get(machine) != when or not jobs:
                 continue
             if len(draft.view.waiting) > len(draft.started):
-                self._look(machine, now)  # somebody waits, if not for these GPUs: later, perhaps
+                self._look(draft, machine)  # somebody waits, if not for these GPUs: later, perhaps
                 continue
-            for job in jobs:
-                if free := draft.free.masks[machine]:
+            for job_id in jobs:
+                job = draft.view.job(job_id)
+                if not job.movable:
+                    self._look(draft, machine)  # it is not there yet, or nobody knows
+                elif free := draft.free.masks[machine]:
                     self._grow(draft, job, machine, free)
 
     def _grow(self, draft: Draft, job: ActiveJob, machine: int, free: int) -> None:
-        group = draft.servers.groups.of(job.id)
+        group = draft.groups.of(job.id)
         more = min(job.job.limits[1] - group.placement.gpus, free.bit_count())
-        if len(group) > 1 or more <= 0 or job.id in draft.moved:
+        if len(group) > 1 or more <= 0 or not draft.may_touch(job.id):
             return
         ((_, held),) = group.placement.slices
-        self.grown.setdefault(job.id, (job, group.placement))
+        draft.memory.grown.setdefault(job.id, group.placement)
         draft.resize(job, Placement.of([(machine, held | lowest_gpus(free, more))]))
 
     def reclaim(self, draft: Draft, demand: Demand) -> bool:
         """Shrink grown jobs, the latest first, if the job that waits can then be placed; True where one was."""
-        topology = draft.free.topology
+        grown = draft.memory.grown
         lent: dict[str, int] = {}
-        usable: list[tuple[str, ActiveJob, Placement]] = []
-        for job_id, (job, before) in reversed(self.grown.items()):
-            kind = topology.machines[before.slices[0][0]].gpu_type
-            if job_id not in draft.moved and demand.gpu_type in (None, kind):
-                usable.append((kind, job, before))
-                lent[kind] = lent.get(kind, 0) + draft.servers.groups.of(job_id).placement.gpus - before.gpus
+        usable: list[tuple[str, str, Placement]] = []
+        for job_id, before in reversed(grown.items()):
+            kind = draft.servers.gpu_type(before)
+            if demand.gpu_type in (None, kind) and draft.may_touch(job_id):
+                usable.append((kind, job_id, before))
+                lent[kind] = lent.get(kind, 0) + draft.groups.of(job_id).placement.gpus - before.gpus
         enough = [kind for kind in lent if draft.free.pools[kind].total + lent[kind] >= demand.gpus]
         if not enough:
             return False
-        for kind, job, before in usable:
+        for kind, job_id, before in usable:
             if kind == enough[0]:
-                draft.resize(job, before)
-                del self.grown[job.id]
+                draft.resize(draft.view.job(job_id), before)
+                del grown[job_id]
                 if draft.free.pools[kind].total >= demand.gpus:
                     break
         return True
+
+
+def _on(memory: GandivaMemory, machine: int) -> list[str]:
+    """Jobs of a server that could grow."""
+    if not memory.growing_on:
+        return []
+    return [job_id for _, _, job_id in memory.growing_on.irange((machine,), (machine + 1,))]
+
+
+def _no_candidate(memory: GandivaMemory, job_id: str) -> None:
+    known = memory.could_grow.pop(job_id, None)
+    if known is not None:
+        memory.growing_on.remove((*known, job_id))

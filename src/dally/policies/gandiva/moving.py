@@ -14,11 +14,11 @@ from dally.core.free import Pool, bits, lowest_gpus
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.sharing import Group
+from dally.core.topology import Topology
 from dally.policies.gandiva.arrival import on_free_gpus
-from dally.policies.gandiva.draft import Draft
-from dally.policies.gandiva.introspection import Check, Introspection, Verdict
-from dally.policies.gandiva.packing import Packing
-from dally.policies.gandiva.servers import Class
+from dally.policies.gandiva.draft import Draft, Moment
+from dally.policies.gandiva.introspection import Introspection, Verdict
+from dally.policies.gandiva.memory import Check, Class, GandivaMemory, Gang
 from dally.policies.placing import place_best_fit
 
 _MOVES = 4  # of one kind per event: bounds its cost, and a cluster does not move house at once
@@ -27,41 +27,38 @@ _MOVES = 4  # of one kind per event: bounds its cost, and a cluster does not mov
 class Migration:
     """What may be moved where, and what moving has taught."""
 
-    def __init__(self, watch: Introspection, packing: Packing | None, gain: float, threshold: float) -> None:
-        self.watch, self.packing, self.gain, self.threshold = watch, packing, gain, threshold
-        self.apart: dict[str, None] = {}  # gangs on more servers than they need, or further apart; longest first
-        self.no_use: set[tuple[str, int]] = set()  # (model or job, size) that ran no faster closer together
+    def __init__(self, watch: Introspection, gain: float, threshold: float) -> None:
+        self.watch, self.gain, self.threshold = watch, gain, threshold
 
     # --- what is seen -------------------------------------------------------------------------------------
 
-    def settled(self, draft: Draft, job: ActiveJob, placement: Placement) -> None:
+    def settled(self, moment: Moment, job: ActiveJob, placement: Placement) -> None:
         """A job got GPUs: note whether they are far apart."""
-        self.apart.pop(job.id, None)
-        if len(placement.slices) > 1 and _name(job) not in self.no_use:
-            needed = draft.servers.fewest(draft.servers.gpu_type(placement), placement.gpus)
-            if len(placement.slices) > needed or placement.level(draft.free.topology) > self._lowest(draft, job):
-                self.apart[job.id] = None
+        self.forget(moment.memory, job.id)
+        if len(placement.slices) > 1 and _name(job) not in moment.memory.no_use:
+            needed = moment.servers.fewest(moment.servers.gpu_type(placement), placement.gpus)
+            topology = moment.view.topology
+            if len(placement.slices) > needed or placement.level(topology) > _lowest(topology, job):
+                _note_apart(moment.memory, job.id)
 
     @staticmethod
-    def _lowest(draft: Draft, job: ActiveJob) -> int:
-        """The innermost level with a domain that could hold the gang at all."""
-        topology = draft.free.topology
-        for level, domains in enumerate(topology.domains):
-            if any(domain.gpus >= job.gpus for domain in domains):
-                return level
-        return len(topology.levels) - 1
+    def forget(memory: GandivaMemory, job_id: str) -> None:
+        order = memory.apart.pop(job_id, None)
+        if order is not None:
+            memory.apart_first.remove((order, job_id))
 
-    def judge(self, job: ActiveJob, verdict: Verdict) -> None:
+    def judge(self, moment: Moment, job: ActiveJob, verdict: Verdict) -> None:
         """Remember a move that did not help: neither this gang nor others of its kind are moved for it again."""
         assert verdict.check.before is not None
         if verdict.seconds > verdict.check.before * (1.0 - self.gain):
-            self.no_use.add(_name(job))
-            self.apart.pop(job.id, None)
+            moment.memory.no_use[_name(job)] = moment.now
+            self.forget(moment.memory, job.id)
 
-    def _movable(self, draft: Draft, job_id: str) -> bool:
+    @staticmethod
+    def _movable(draft: Draft, job_id: str) -> bool:
         """Not touched in this plan, nobody's trial, and long enough in place to have been profiled there."""
-        on_trial = self.packing is not None and job_id in self.packing.trials
-        return job_id not in draft.moved and not on_trial and job_id in self.watch.alone
+        memory = draft.memory
+        return job_id in memory.alone and job_id not in memory.trials and draft.may_touch(job_id)
 
     # --- heights ------------------------------------------------------------------------------------------
 
@@ -69,7 +66,7 @@ class Migration:
         """Free GPUs take over turns and, once nobody waits any more, packed jobs. Without any, the highest group
         hands a turn to the lowest."""
         servers = draft.servers
-        high = {wanted for wanted, listed in servers.classes.items() if listed[-1][0] > 1}
+        high = {wanted for wanted, listed in servers.classes.items() if listed and listed[-1][0] > 1}
         for wanted in sorted(high | {wanted for wanted, jobs in servers.packed.items() if jobs}):
             for _ in range(_MOVES):
                 if not self._lower(draft, wanted, overloaded):
@@ -77,7 +74,7 @@ class Migration:
 
     def _lower(self, draft: Draft, wanted: Class, overloaded: bool) -> bool:
         servers = draft.servers
-        room = draft.free.pools[wanted[0]].total >= wanted[1]
+        room = draft.free.pools[wanted.gpu_type].total >= wanted.gpus
         found = self._who_takes_turns(draft, wanted)
         if found is None:
             job, turns = (self._packed(draft, wanted) if room and not overloaded else None), 0
@@ -85,7 +82,7 @@ class Migration:
             job, turns = found
         if job is None:
             return False
-        target = on_free_gpus(draft.free, servers, Demand(wanted[1], wanted[0]), near=True) if room else None
+        target = on_free_gpus(draft.free, servers, Demand(wanted.gpus, wanted.gpu_type), near=True) if room else None
         if target is None and turns:
             lowest = servers.lowest(wanted)
             if lowest is not None and turns - lowest[0] >= 2:
@@ -113,7 +110,7 @@ class Migration:
 
     def _packed(self, draft: Draft, wanted: Class) -> ActiveJob | None:
         """Packing is for overload: where there is room again, who was packed gets GPUs of its own."""
-        for job_id in draft.servers.packed.get(wanted, ()):
+        for _, job_id in draft.servers.packed.get(wanted, ()):
             if self._movable(draft, job_id):
                 return draft.view.job(job_id)
         return None
@@ -122,19 +119,18 @@ class Migration:
 
     def bring_together(self, draft: Draft) -> None:
         """Gangs that are apart go where they are closer, if they have been measured where they are."""
-        for job_id in list(islice(self.apart, _MOVES)):
+        memory = draft.memory
+        for _, job_id in list(islice(memory.apart_first, _MOVES)):
             job = draft.view.job(job_id)
-            group = draft.servers.groups.of(job_id)
-            if _name(job) in self.no_use or len(group) > 1 or group.placement.gpus != job.gpus:
-                del self.apart[job_id]
+            group = draft.groups.of(job_id)
+            self.forget(memory, job_id)
+            if _name(job) in memory.no_use or len(group) > 1 or group.placement.gpus != job.gpus:
                 continue
-            # the others have their turn at the next event
-            del self.apart[job_id]
-            self.apart[job_id] = None
+            _note_apart(memory, job_id)  # behind the others, which have their turn at the next event
             if self._movable(draft, job_id) and (target := self._closer(draft, group)) is not None:
-                before = self.watch.alone.pop(job_id)
+                before = memory.alone.pop(job_id)
                 draft.migrate(job, target)
-                self.watch.watch(job_id, draft.now, Check(before=before), before)
+                self.watch.watch(memory, job_id, draft.now, Check(before=before), before)
 
     @staticmethod
     def _closer(draft: Draft, group: Group) -> Placement | None:
@@ -151,7 +147,7 @@ class Migration:
 
     def defragment(self, draft: Draft) -> None:
         """Empty the non-idle server with the most free GPUs, where a gang that waits or is apart could use it."""
-        if not self.apart and not any(demand.gpus > 1 for demand in draft.view.waiting.buckets):
+        if not draft.memory.apart and not any(demand.gpus > 1 for demand in draft.view.waiting.buckets):
             return
         level = draft.free.topology.machine_level
         if level == len(draft.free.topology.levels) - 1:
@@ -171,7 +167,7 @@ class Migration:
         return None
 
     def _empty(self, draft: Draft, pool: Pool, level: int, server: int) -> None:
-        for group in list(draft.servers.groups.on(server)):
+        for group in list(draft.groups.on(server)):
             (job_id,) = list(group.members) if len(group) == 1 else ("",)
             if not job_id or len(group.placement.slices) > 1 or not self._movable(draft, job_id):
                 continue
@@ -195,6 +191,19 @@ class Migration:
         return None
 
 
-def _name(job: ActiveJob) -> tuple[str, int]:
+def _note_apart(memory: GandivaMemory, job_id: str) -> None:
+    order = memory.apart[job_id] = memory.next()
+    memory.apart_first.add((order, job_id))
+
+
+def _lowest(topology: Topology, job: ActiveJob) -> int:
+    """The innermost level with a domain that could hold the gang at all."""
+    for level, domains in enumerate(topology.domains):
+        if any(domain.gpus >= job.gpus for domain in domains):
+            return level
+    return len(topology.levels) - 1
+
+
+def _name(job: ActiveJob) -> Gang:
     """What is learned of one gang holds for its model and size (ours)."""
     return job.job.model or f"job {job.id}", job.gpus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -11,32 +11,35 @@ from typing import ClassVar, Literal
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
+from dally.core.journal import Entry
 from dally.core.placement import Placement
-from dally.core.plan import Demand, Migrate, Plan, Resize, Start, Wait, WakeAt
-from dally.core.policy import View
-from dally.core.ranking import Rank
+from dally.core.plan import Demand, Migrate, Plan, Preempt, Reshare, Resize, Start, Wait, WakeAt
+from dally.core.policy import PolicyBase, View
 from dally.core.reasons import Reason, Token
 from dally.policies.gandiva.arrival import serve
-from dally.policies.gandiva.draft import Draft
+from dally.policies.gandiva.draft import Draft, Moment
 from dally.policies.gandiva.elastic import Elastic
 from dally.policies.gandiva.introspection import Introspection
+from dally.policies.gandiva.memory import GandivaMemory
 from dally.policies.gandiva.moving import Migration
 from dally.policies.gandiva.packing import Packing
+from dally.policies.gandiva.ready import Ready
 from dally.policies.gandiva.servers import Servers
 from dally.policies.gandiva.starving import Starvation
 from dally.policies.options import option, written
 
 _PAPER = "OSDI'18"
-_GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted)
+_GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed)
+_HEARD = (*_GONE, ev.MachineDown, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate, Resize,
+          Reshare, Preempt)  # fmt: skip
 
 
-class Gandiva:
+class Gandiva(PolicyBase):
     """Time-slicing, packing, migration and growth, judged by the time per mini-batch that jobs show."""
 
     title: ClassVar[str] = "gandiva"
     source: ClassVar[str] = "Gandiva, Xiao et al., OSDI'18"
-    preempts: ClassVar[bool] = False
-    shares: ClassVar[bool] = True
+    shares = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -60,6 +63,7 @@ class Gandiva:
     def __init__(self, options: Options) -> None:
         _check(options)
         self.options = options
+        self.name = written(self.title, options)
         lean = options.variant == "dally-paper"
         slicing = options.slicing and not lean
         self._limit = options.height if slicing else 1
@@ -67,38 +71,108 @@ class Gandiva:
         # An undone trial leaves its two jobs to take turns, even where slicing is off.
         packs = options.packing and not lean
         self.packing = Packing(self.watch, options.gain, max(2, self._limit)) if packs else None
-        self.migration = Migration(self.watch, self.packing, options.gain, options.defragment) \
-            if options.migration else None  # fmt: skip
+        self.migration = Migration(self.watch, options.gain, options.defragment) if options.migration else None
         self.elastic = Elastic(options.grow_after) if options.grow_shrink and not lean else None
         self.starving = None if options.starvation is None else Starvation(options.starvation, slicing)
-        self.servers: Servers | None = None
 
-    @property
-    def name(self) -> str:
-        return written(self.title, self.options)
+    def new_memory(self) -> GandivaMemory:
+        return GandivaMemory()
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        return Rank(job.job.submit_time)
+    def attach(self, view: View, memory: GandivaMemory) -> None:
+        """Index who is where and who could be packed: all that follows from the view and the memory."""
+        self.servers, self.ready = Servers(view, memory), Ready(memory.draft)
+        if self.packing is not None:
+            moment = self._moment(view, memory, 0.0)
+            for group in view.groups:
+                self.packing.index(moment, group)
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+    def _moment(self, view: View, memory: GandivaMemory, now: float) -> Moment:
+        return Moment(view, memory, now, self.servers, self.ready)
+
+    # --- what happened --------------------------------------------------------------------------------------
+
+    def hear(self, view: View, memory: GandivaMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        """Jobs that are gone from their GPUs: their groups are smaller, their neighbours' trials void."""
+        moment = self._moment(view, memory, now)
+        touched: set[int] = set()
+        for entry in entries:
+            if not isinstance(entry, _HEARD):
+                continue
+            if isinstance(entry, (*_GONE, Preempt)):
+                touched |= self._gone(moment, entry.job)
+            elif isinstance(entry, (ev.MachineDown, ev.MachineUp)):
+                machine = view.topology.machine_by_name[entry.machine]
+                self.servers.relist(machine)
+                touched.add(machine)
+            elif isinstance(entry, ev.MachinesChanged):
+                touched |= {machine.index for machine in view.topology.machines}
+            else:
+                touched |= self._found(moment, entry)
+        if self.elastic is not None and touched:
+            self.elastic.hear(moment, touched)
         return ()
 
-    def plan(self, view: View, now: float) -> Plan:
+    def _gone(self, moment: Moment, job_id: str) -> set[int]:
+        """The job is off its GPUs. Returns the servers it was on."""
+        placement = self.servers.left(job_id)
+        self._forget(moment, job_id)
+        if placement is None:
+            return set()
+        if self.packing is not None:
+            self.packing.refresh(moment, moment.view.groups.at(placement))
+        return {machine for machine, _ in placement.slices}
+
+    def _found(self, moment: Moment, entry: ev.ContactRestored | Start | Migrate | Resize | Reshare) -> set[int]:
+        """Somebody else put the job where it is, or it is there after all: it is watched from now on."""
+        job, groups = moment.view.job(entry.job), moment.view.groups
+        if job.id not in groups:
+            return set()
+        touched = set() if isinstance(entry, (ev.ContactRestored, Reshare)) else self._gone(moment, job.id)
+        group = groups.of(job.id)
+        if isinstance(entry, (Start, Migrate, Resize)):
+            self.servers.entered(job.id, group.placement)
+            self._placed(moment, job, group.placement)
+            if self.elastic is not None:
+                self.elastic.found(moment, job, group.placement)
+        elif isinstance(entry, Reshare):
+            self._end_trial(moment, job.id)
+            self.servers.recount(group.placement)
+        if group.turn(job.id)[0] != job.id and group.placement.gpus == job.gpus:
+            self.servers.note_packed(job.id)
+        if self.packing is not None:
+            self.packing.refresh(moment, group)
+        return touched | {machine for machine, _ in group.placement.slices}
+
+    def _end_trial(self, moment: Moment, job_id: str) -> None:
+        if self.packing is not None:
+            self.packing.end_trial(moment, job_id)
+
+    def _forget(self, moment: Moment, job_id: str) -> None:
+        memory = moment.memory
+        self._end_trial(moment, job_id)
+        self.ready.drop(job_id)
+        if self.migration is not None:
+            self.migration.forget(memory, job_id)
+        if self.elastic is not None:
+            self.elastic.forget(memory, job_id)
+        memory.rescued.pop(job_id, None)
+        self.watch.forget(memory, job_id)
+
+    # --- what is decided ------------------------------------------------------------------------------------
+
+    def plan(self, view: View, memory: GandivaMemory, now: float) -> Plan:
         """What is due is judged first; then who waits is served; what is left over makes the others faster."""
-        if self.servers is None:
-            self.servers = Servers(view.topology)
-        with view.free.trial() as free:
-            draft = Draft(view, now, free, self.servers, self.options.quantum)
-            self._hear(draft)
+        with view.free.trial(), view.groups.trial():
+            draft = Draft(self._moment(view, memory, now), self.options.quantum)
             self._judge(draft)
             if self.starving is not None:
                 self.starving.serve(draft)
                 for job_id in draft.preempted:
-                    self._forget(job_id)
+                    self._forget(draft, job_id)
             serve(draft, self.elastic, self._limit)
             waiting = _still_waiting(draft)
             if self.packing is not None:
-                self.packing.note_waiting(waiting, view.topology.gpu_types)
+                self.packing.note_waiting(draft, waiting)
                 if self.packing.attempt(draft) and waiting:
                     serve(draft, self.elastic, self._limit)  # what packing has freed is for them
                     waiting = _still_waiting(draft)
@@ -110,83 +184,51 @@ class Gandiva:
                 self.elastic.grow(draft)
             self._settle(draft)
             plan = draft.plan + [_waits(demand, self._limit) for demand in waiting]
-            looks = [self.watch.next_look(), self.elastic.next_look() if self.elastic else None,
+            looks = [self.watch.next_look(memory), self.elastic.next_look(memory) if self.elastic else None,
                      self.starving.next_look(draft) if self.starving else None]  # fmt: skip
         times = [look for look in looks if look is not None]
         if times:
             plan.append(WakeAt(max(min(times), _just_after(now))))
         return plan
 
-    def _hear(self, draft: Draft) -> None:
-        """Jobs that are gone from their GPUs: their groups are smaller, their neighbours' trials void."""
-        assert self.servers is not None
-        touched: set[int] = set()
-        for event in draft.view.news:
-            if isinstance(event, _GONE):
-                group = self.servers.leave(event.job)
-                self._forget(event.job)
-                if group is not None:
-                    touched |= {machine for machine, _ in group.placement.slices}
-                    if self.packing is not None:
-                        self.packing.refresh(draft, group)
-            elif isinstance(event, (ev.MachineDown, ev.MachineUp)):
-                touched.add(event.machine)
-        if self.elastic is not None and touched:
-            self.elastic.hear(touched, draft.now)
-
-    def _forget(self, job_id: str) -> None:
-        if self.packing is not None:
-            assert self.servers is not None
-            self.packing.end_trial(self.servers, job_id)
-            self.packing.drop(job_id)
-        if self.migration is not None:
-            self.migration.apart.pop(job_id, None)
-        if self.elastic is not None:
-            self.elastic.forget(job_id)
-        if self.starving is not None:
-            self.starving.forget(job_id)
-        self.watch.forget(job_id)
-
     def _judge(self, draft: Draft) -> None:
         """Jobs that have done their mini-batches: profiles are complete, trials are kept or undone."""
-        assert self.servers is not None
-        for verdict in self.watch.verdicts(draft.view, draft.now):
+        for verdict in self.watch.verdicts(draft.view, draft.memory, draft.now):
             if verdict.check.partner is not None:
                 assert self.packing is not None
                 self.packing.judge(draft, verdict)
                 continue
-            self.watch.alone[verdict.job] = verdict.seconds
+            draft.memory.alone[verdict.job] = verdict.seconds
             if verdict.check.before is not None and self.migration is not None:
-                self.migration.judge(draft.view.job(verdict.job), verdict)
+                self.migration.judge(draft, draft.view.job(verdict.job), verdict)
             if self.packing is not None:
-                self.packing.refresh(draft, self.servers.groups.of(verdict.job))
+                self.packing.refresh(draft, draft.groups.of(verdict.job))
 
     def _settle(self, draft: Draft) -> None:
         """Take note of what this plan does: who is where, who is to be profiled there, whose neighbours changed."""
         machines: set[int] = set()
         for action in draft.plan:
             if isinstance(action, (Start, Migrate, Resize)):
-                self._placed(draft, action.job, action.placement, packed=_packed(action))
+                self._placed(draft, draft.view.job(action.job), action.placement, packed=_packed(action))
                 machines |= {machine for machine, _ in action.placement.slices}
-        for group in draft.changed.values():
-            machines |= {machine for machine, _ in group.placement.slices}
+        for placement in draft.changed:
+            machines |= {machine for machine, _ in placement.slices}
             if self.packing is not None:
-                self.packing.refresh(draft, group)
+                self.packing.refresh(draft, draft.groups.at(placement))
         if self.elastic is not None and machines:
-            self.elastic.hear(machines, draft.now)
+            self.elastic.hear(draft, machines)
 
-    def _placed(self, draft: Draft, job_id: str, placement: Placement, packed: bool) -> None:
-        job = draft.view.job(job_id)
+    def _placed(self, moment: Moment, job: ActiveJob, placement: Placement, packed: bool = False) -> None:
+        memory = moment.memory
         if not packed:
-            check = self.watch.checks.get(job_id)
-            if check is None or check.before is None:
-                if self.packing is not None:
-                    self.packing.drop(job_id)
-                self.watch.watch(job_id, draft.now, pace=self.watch.alone.pop(job_id, None))
+            watched = memory.watched.get(job.id)
+            if watched is None or watched.check.before is None:
+                self.ready.drop(job.id)
+                self.watch.watch(memory, job.id, moment.now, pace=memory.alone.pop(job.id, None))
         if self.migration is not None:
-            self.migration.settled(draft, job, placement)
+            self.migration.settled(moment, job, placement)
         if self.elastic is not None:
-            self.elastic.settled(job, placement, draft.now)
+            self.elastic.settled(moment, job, placement)
 
 
 def _packed(action: Start | Migrate | Resize) -> bool:
@@ -225,8 +267,8 @@ def _check(options: Gandiva.Options) -> None:
         refuse(f"minibatches={options.minibatches}: nothing is measured in less than one")
     if not 0 < options.defragment <= 1:
         refuse(f"defragment={options.defragment:g} is a share of a server's GPUs, above 0 and at most 1")
-    if not options.grow_after < float("inf"):
-        refuse("GPUs are never idle for ever: grow_after must be a time")
+    if not 0 < options.grow_after < float("inf"):
+        refuse("grow_after must be a time above 0: GPUs are never idle for ever, nor is it looked at them all the time")
     if options.starvation == 0:
         refuse("starvation=0 would help everybody at once; write none or a time above 0")
     defaults = {f.name: f.default for f in fields(options)}

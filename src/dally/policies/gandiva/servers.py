@@ -1,49 +1,88 @@
-"""Servers as Gandiva sees them: who is on which GPUs, which size of job a server is for, how high it is loaded.
+"""Servers as Gandiva sees them: which size of job a server is for, how high it is loaded, who takes turns on it.
 
-A mirror of the scheduler's own record that a plan can be tried on. It changes with the policy's own plans and with
-what the world reports, so the two agree at the start of every plan.
+Who is on which GPUs is read from the view's groups, of a plan in the making from the groups it is tried on. What
+follows from them is indexed here, on the memory's draft; only the affinities depend on what was before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
-from sortedcontainers import SortedList
-
+from dally.core.memory import Draft, Order, Table
 from dally.core.placement import Placement
-from dally.core.sharing import Group, Groups, Share
-from dally.core.topology import Topology
+from dally.core.plain import MachineNumber
+from dally.core.policy import View
+from dally.core.sharing import Group
+from dally.policies.gandiva.memory import Class, GandivaMemory
 
-Class = tuple[str, int]  # GPU type and size of the gang: jobs of one class can share GPUs
+
+V = TypeVar("V")
+
+
+class ByClass(dict[Class, Order[V]], Generic[V]):
+    """An order for each class; an empty one is as good as none."""
+
+    def __init__(self, draft: Draft) -> None:
+        super().__init__()
+        self._draft = draft
+
+    def __missing__(self, wanted: Class) -> Order[V]:
+        made: Order[V] = Order(self._draft)
+        self[wanted] = made
+        return made
 
 
 class Servers:
-    """Groups of jobs on identical GPUs, with affinity and height per server and the groups of a class by turns.
+    """Affinity and height per server, groups of a class by turns, packed jobs by age.
 
     A server's affinity is the size of the jobs that hold most of its GPUs (OSDI'18: the size of its
     jobs; ours where sizes are mixed). Its height is ⌈allocated GPUs / GPUs⌉; packed jobs run at once, count once.
     """
 
-    def __init__(self, topology: Topology) -> None:
-        self.topology = topology
-        self.groups = Groups()
-        self.idle = (1 << len(topology.machines)) - 1  # bit set of servers that no job has a GPU of
-        self.classes: dict[Class, SortedList] = {}  # (turns, slices) of groups on servers of their affinity
-        self.packed: dict[Class, dict[str, None]] = {}  # jobs that were packed beside another, oldest first
-        self._largest = {kind: max(m.gpus for m in topology.machines if m.gpu_type == kind)
-                         for kind in topology.gpu_types}  # fmt: skip
-        self._size: dict[Placement, int] = {}  # of a group's jobs as submitted; grown ones hold more
-        self._kept: dict[Placement, int] = {}  # turns kept for jobs whose packing is on trial, should it be undone
-        self._listed: dict[Placement, int] = {}  # turns under which a group is in `classes`
-        self._held: list[dict[int, int]] = [{} for _ in topology.machines]  # GPUs × turns by size of job
-        self._affinity = [0] * len(topology.machines)
-        self._affine: dict[int, int] = {}  # size → bit set of servers
+    def __init__(self, view: View, memory: GandivaMemory) -> None:
+        self.view, self._memory = view, memory
+        machines, draft = view.topology.machines, memory.draft
+        self._largest = {kind: max(m.gpus for m in machines if m.gpu_type == kind)
+                         for kind in view.topology.gpu_types}  # fmt: skip
+        self.classes: ByClass[tuple[int, Placement]] = ByClass(draft)  # (turns, GPUs) of groups on servers of their affinity
+        self.packed: ByClass[tuple[int, str]] = ByClass(draft)  # (order, job) of jobs packed beside another
+        self._listed: Table[Placement, tuple[Class, int]] = Table(draft)  # under which turns a group is in `classes`
+        self._kept: Table[Placement, int] = Table(draft)  # turns kept for jobs on trial, should it be undone
+        self._where: Table[str, Placement] = Table(draft)  # on which GPUs a job was counted
+        self._affine: Table[int, int] = Table(draft)  # size → bit set of servers; 0: for none yet
+        self._build()
+
+    def _build(self) -> None:
+        """From who is where, and from what is remembered."""
+        memory, groups = self._memory, self.view.groups
+        for trial in memory.trials.values():
+            self._kept[trial.placement] = self._kept.get(trial.placement, 0) + 1
+        for placement, both in list(self._kept.items()):
+            self._kept[placement] = both // 2  # both of a pair have a note of their trial
+        for machine in self.view.topology.machines:
+            number = MachineNumber(machine.index)
+            found = _mostly(self._held(number, None), self.affinity(number))
+            if found != self.affinity(number):  # the cluster is another one than it was
+                memory.affinity[number] = found
+            self._affine[found] = self._affine.get(found, 0) | 1 << number
+        for group in groups:
+            self._list(group.placement)
+            for member in group.members:
+                self._where[member] = group.placement
+                if member in memory.packed:
+                    self.packed[self._own_class(member, group.placement)].add((memory.packed[member], member))
 
     # --- what is asked ------------------------------------------------------------------------------------
 
+    @property
+    def idle(self) -> int:
+        """Bit set of servers that no job has a GPU of."""
+        return self._affine.get(0, 0)
+
     def affinity(self, machine: int) -> int:
         """Size of the jobs it is for; 0: none yet."""
-        return self._affinity[machine]
+        return self._memory.affinity.get(MachineNumber(machine), 0)
 
     def affine(self, size: int) -> int:
         """Bit set of the servers for jobs of this size."""
@@ -54,14 +93,18 @@ class Servers:
         return -(-size // self._largest[gpu_type])
 
     def height(self, machine: int) -> int:
-        gpus = self.topology.machines[machine].gpus
-        return -(-sum(self._held[machine].values()) // gpus)
+        gpus = self.view.topology.machines[machine].gpus
+        return -(-sum(self._held(machine, None).values()) // gpus)
 
     def gpu_type(self, placement: Placement) -> str:
-        return self.topology.machines[placement.slices[0][0]].gpu_type
+        return self.view.topology.machines[placement.slices[0][0]].gpu_type
+
+    def size(self, group: Group) -> int:
+        """Of the group's jobs as submitted; grown ones hold more."""
+        return self.view.job(next(iter(group.members))).gpus
 
     def class_of(self, group: Group) -> Class:
-        return self.gpu_type(group.placement), self._size[group.placement]
+        return Class(self.gpu_type(group.placement), self.size(group))
 
     def turns(self, group: Group) -> int:
         """Turns on these GPUs, with those that are kept for jobs on trial."""
@@ -81,112 +124,123 @@ class Servers:
             if group.sliced:
                 yield group
 
-    def _entry(self, entry: tuple[int, tuple[tuple[int, int], ...], int]) -> tuple[int, Group]:
-        group = self.groups.at(Placement(entry[1], entry[2]))
+    def _entry(self, entry: tuple[int, Placement]) -> tuple[int, Group]:
+        group = self.view.groups.at(entry[1])
         assert group is not None
         return entry[0], group
 
+    def up(self, placement: Placement) -> bool:
+        """Whether all of its servers are there."""
+        down = self.view.down
+        return not down or not any(machine in down for machine, _ in placement.slices)
+
     # --- what changes -------------------------------------------------------------------------------------
 
-    def enter(self, job_id: str, size: int, placement: Placement, share: Share) -> bool:
-        """True where nobody held these GPUs before."""
-        group = self.groups.at(placement)
-        if group is not None:
-            self._forget(group)
-        new = self.groups.enter(job_id, placement, share)
-        if new:
-            self._size[placement] = size
-        self._note(self.groups.of(job_id))
-        return new
+    def entered(self, job_id: str, placement: Placement) -> None:
+        """The job is on these GPUs now."""
+        self._where[job_id] = placement
+        self.recount(placement)
 
-    def leave(self, job_id: str) -> Group | None:
-        """The group it left, empty where it was the last; None where it held nothing."""
-        if job_id not in self.groups:
+    def left(self, job_id: str, *, for_good: bool = True) -> Placement | None:
+        """The job is off its GPUs; which they were, None where it held none."""
+        placement = self._where.get(job_id)
+        if placement is None:
+            self._memory.packed.pop(job_id, None)
             return None
-        group = self.groups.of(job_id)
-        self._forget(group)
-        self.packed.get(self.class_of(group), {}).pop(job_id, None)
-        turn = group.turn(job_id)
-        self.groups.leave(job_id)
-        if len(turn) == 1:  # who was packed beside it is alone now
-            self.packed.get(self.class_of(group), {}).pop(turn[0], None)
-        if group.turns:
-            self._note(group)
-        else:
-            del self._size[group.placement]
-        return group
+        if for_good:
+            del self._where[job_id]
+        self._unpacked(job_id, placement)
+        self.recount(placement)
+        return placement
 
-    def reshare(self, job_id: str, share: Share) -> None:
-        group = self.groups.of(job_id)
-        self._forget(group)
-        before = group.turn(job_id)
-        self.groups.reshare(job_id, share)
-        packed = self.packed.setdefault(self.class_of(group), {})
-        for each in (job_id, *before):
-            if len(group.turn(each)) == 1:
-                packed.pop(each, None)
-        self._note(group)
+    def recount(self, placement: Placement) -> None:
+        """Somebody came to these GPUs, left them or is in another turn: what that does to their servers."""
+        group = self.view.groups.at(placement)
+        for machine, mask in placement.slices:
+            before = self.affinity(machine)
+            held = self._held(machine, group)
+            after = _mostly(held, before)
+            if group is not None:  # counted anew: what is left without it decides where there are equals
+                size = self.size(group)
+                held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+                after = _mostly(held, after)
+            if after != before:
+                self._change(machine, before, after)
+        self._list(placement)
+        for turn in group.turns if group is not None else ():
+            if len(turn) == 1:  # who was packed beside it is gone
+                self._unpacked(turn[0], placement)
+
+    def relist(self, machine: int) -> None:
+        """The server went or came back: nobody is sent to one that is down."""
+        for group in self.view.groups.on(machine):
+            self._list(group.placement)
 
     def note_packed(self, job_id: str) -> None:
         """The job came to run beside another: it is the one to leave when there is room again."""
-        self.packed.setdefault(self.class_of(self.groups.of(job_id)), {})[job_id] = None
+        if job_id not in self._memory.packed:
+            order = self._memory.packed[job_id] = self._memory.next()
+            self.packed[self._own_class(job_id, self.view.groups.of(job_id).placement)].add((order, job_id))
+
+    def _unpacked(self, job_id: str, placement: Placement) -> None:
+        order = self._memory.packed.pop(job_id, None)
+        if order is not None:
+            self.packed[self._own_class(job_id, placement)].remove((order, job_id))
+
+    def _own_class(self, job_id: str, placement: Placement) -> Class:
+        return Class(self.gpu_type(placement), self.view.job(job_id).gpus)
 
     def keep_turn(self, placement: Placement, count: int) -> None:
         """Keep so many turns more for jobs whose packing on these GPUs is on trial; a negative number: fewer."""
-        self._kept[placement] = self._kept.get(placement, 0) + count
-        if not self._kept[placement]:
-            del self._kept[placement]
-        group = self.groups.at(placement)
-        if group is not None:
-            self._unlist(group)
-            self._list(group)
+        kept = self._kept.get(placement, 0) + count
+        if kept > 0:
+            self._kept[placement] = kept
+        else:
+            self._kept.pop(placement, None)
+        self._list(placement)
 
-    def _forget(self, group: Group) -> None:
-        self._weigh(group, -len(group.turns))
-        self._unlist(group)
-
-    def _note(self, group: Group) -> None:
-        self._weigh(group, len(group.turns))
-        self._list(group)
-
-    def _list(self, group: Group) -> None:
+    def _list(self, placement: Placement) -> None:
         """Put the group where arrivals of its class look for it: only on servers for its size, and never grown."""
-        placement, size = group.placement, self._size[group.placement]
-        if placement.gpus == size == self._affinity[placement.slices[0][0]] and placement not in self._listed:
-            listed = self.classes.setdefault((self.gpu_type(placement), size), SortedList())
-            turns = self._listed[placement] = self.turns(group)
-            listed.add((turns, placement.slices, placement.gpus))
+        group = self.view.groups.at(placement)
+        entry: tuple[Class, int] | None = None
+        if group is not None and placement.gpus == self.size(group) == self.affinity(placement.slices[0][0]):
+            if self.up(placement):
+                entry = Class(self.gpu_type(placement), placement.gpus), self.turns(group)
+        known = self._listed.get(placement)
+        if known == entry:
+            return
+        if known is not None:
+            self.classes[known[0]].remove((known[1], placement))
+        if entry is None:
+            del self._listed[placement]
+        else:
+            self.classes[entry[0]].add((entry[1], placement))
+            self._listed[placement] = entry
 
-    def _unlist(self, group: Group) -> None:
-        placement = group.placement
-        turns = self._listed.pop(placement, None)
-        if turns is not None:
-            listed = self.classes[self.class_of(group)]
-            listed.remove((turns, placement.slices, placement.gpus))
-            if not listed:
-                del self.classes[self.class_of(group)]
+    def _held(self, machine: int, but: Group | None) -> dict[int, int]:
+        """GPUs × turns on a server by size of job, without those of one group."""
+        held: dict[int, int] = {}
+        for group in self.view.groups.on(machine):
+            if group is not but:
+                slices = group.placement.slices
+                mask = slices[0][1] if len(slices) == 1 else dict(slices)[machine]
+                size = self.size(group)
+                held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+        return held
 
-    def _weigh(self, group: Group, turns: int) -> None:
-        """Count so many more turns of the group on its servers, and see what that does to their affinity."""
-        size = self._size[group.placement]
-        for machine, mask in group.placement.slices:
-            held = self._held[machine]
-            left = held.get(size, 0) + turns * mask.bit_count()
-            if left:
-                held[size] = left
-            else:
-                held.pop(size, None)
-            before = self._affinity[machine]
-            # among equals the size it was for stays, then the smaller one
-            after = max(held, key=lambda s: (held[s], s == before, -s)) if held else 0
-            if after == before:
-                continue
-            self._affinity[machine] = after
-            bit = 1 << machine
-            self.idle = self.idle & ~bit if after else self.idle | bit
-            self._affine[before] = self._affine.get(before, 0) & ~bit
-            self._affine[after] = self._affine.get(after, 0) | bit
-            for other in self.groups.on(machine):
-                if other is not group and other.placement in self._size:
-                    self._unlist(other)
-                    self._list(other)
+    def _change(self, machine: int, before: int, after: int) -> None:
+        """The server is for jobs of another size from now on."""
+        self._memory.affinity[MachineNumber(machine)] = after
+        bit = 1 << machine
+        self._affine[before] = self._affine.get(before, 0) & ~bit
+        self._affine[after] = self._affine.get(after, 0) | bit
+        for group in self.view.groups.on(machine):
+            if group.placement.slices[0][0] == machine:
+                self._list(group.placement)
+
+
+def _mostly(held: dict[int, int], before: int) -> int:
+    """The size that holds most; among equals the one it was for stays, then the smaller one."""
+    if len(held) <= 1:
+        return next(iter(held), 0)
+    return max(held, key=lambda size: (held[size], size == before, -size))

@@ -21,10 +21,6 @@ class Starvation:
 
     def __init__(self, age: float, slicing: bool) -> None:
         self.age, self.slicing = age, slicing
-        self._rescued: dict[str, float] = {}  # jobs room was made for, and when
-
-    def forget(self, job_id: str) -> None:
-        self._rescued.pop(job_id, None)
 
     def next_look(self, draft: Draft) -> float | None:
         """When the next head is old enough, of those that are not yet."""
@@ -67,7 +63,7 @@ class Starvation:
         """Where most is free first; none where those that can be cleared are too few."""
         free = draft.free
         usable = [machine for machine in free.topology.machines if machine.gpu_type == kind
-                  and all(self._may_go(draft, member) for member in draft.servers.groups.residents(machine.index))]
+                  and all(self._may_go(draft, member) for member in draft.groups.residents(machine.index))]
         usable.sort(key=lambda m: (m.gpus < size, -free.masks[m.index].bit_count(), -m.gpus, m.index))
         chosen, found = [], 0
         for machine in usable:
@@ -80,14 +76,14 @@ class Starvation:
         return []
 
     def _may_go(self, draft: Draft, member: str) -> bool:
-        rescued = self._rescued.get(member)
-        return member not in draft.moved and (rescued is None or rescued + self.age <= draft.now)
+        rescued = draft.memory.rescued.get(member)
+        return draft.may_touch(member) and (rescued is None or rescued + self.age <= draft.now)
 
     @staticmethod
     def _reach(draft: Draft, machine: Machine) -> int:
         """GPUs of the server that are free or held by jobs."""
         mask = draft.free.masks[machine.index]
-        for group in draft.servers.groups.on(machine.index):
+        for group in draft.groups.on(machine.index):
             mask |= dict(group.placement.slices)[machine.index]
         return mask.bit_count()
 
@@ -97,7 +93,7 @@ class Starvation:
             return sum(draft.free.masks[machine.index].bit_count() for machine in servers)
 
         for machine in servers:
-            for group in list(draft.servers.groups.on(machine.index)):
+            for group in list(draft.groups.on(machine.index)):
                 if room() < job.gpus:
                     for member in list(group.members):
                         draft.preempt(draft.view.job(member))
@@ -109,4 +105,4 @@ class Starvation:
             if part:
                 slices.append((machine.index, part))
         draft.start(job, Placement.of(slices))
-        self._rescued[job.id] = draft.now
+        draft.memory.rescued[job.id] = draft.now

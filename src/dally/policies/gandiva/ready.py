@@ -1,0 +1,34 @@
+"""Jobs that could be packed: profiled, alone in their turn, not grown; of each class by utilisation."""
+
+from __future__ import annotations
+
+from dally.core.memory import Draft, Order, Table
+from dally.policies.gandiva.memory import Class
+from dally.policies.gandiva.servers import ByClass
+
+Entry = tuple[float, int, str]  # utilisation, arrival, job
+
+
+class Ready:
+    """An index on the memory's draft: it follows from the groups and the profiles."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._of: ByClass[Entry] = ByClass(draft)
+        self._entry: Table[str, tuple[Class, Entry]] = Table(draft)
+
+    def of(self, wanted: Class) -> Order[Entry]:
+        return self._of[wanted]
+
+    def put(self, wanted: Class, entry: Entry) -> None:
+        known = self._entry.get(entry[2])
+        if known is not None:
+            if known == (wanted, entry):
+                return
+            self._of[known[0]].remove(known[1])
+        self._of[wanted].add(entry)
+        self._entry[entry[2]] = wanted, entry
+
+    def drop(self, job_id: str) -> None:
+        known = self._entry.pop(job_id, None)
+        if known is not None:
+            self._of[known[0]].remove(known[1])
