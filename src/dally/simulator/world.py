@@ -327,7 +327,7 @@ class SimulatedWorld:
                 gpus = max(run.placement.gpus, action.placement.gpus)
                 delay = max(0.0, self._moving.migrate(run.job, gpus) - handover)
             else:
-                handover = max(handover, decided + self.cost.save(run.job) - now)
+                handover = max(handover, self.cost.save(run.job) - (now - decided))
         run.placement = action.placement
         run.size = action.placement.gpus / run.job.gpus
         run.since, run.progress_from, run.paused_until = now, now + handover + delay, now
