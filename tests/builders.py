@@ -13,7 +13,7 @@ from typing import Any
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job, Truth
-from dally.core.journal import Decided, Entry, Instant, Journal
+from dally.core.journal import Decided, Entry, Instant, Journal, flat
 from dally.core.placement import Placement
 from dally.core.policy import Meter, Policy, PolicyBase, View
 from dally.core.ranking import Rank
@@ -88,8 +88,12 @@ class Played:
     """A finished run with its journal in memory."""
 
     run: Run
-    entries: list[tuple[float, Entry]]
+    instants: list[Instant]
     workload: Workload
+
+    @property
+    def entries(self) -> list[tuple[float, Entry]]:
+        return list(flat(self.instants))
 
     def of(self, kind: type, job_id: str | None = None) -> list[tuple[float, Entry]]:
         """Entries of one kind, of one job where given."""
@@ -136,7 +140,7 @@ def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy
     made = specs if isinstance(specs, Trace) else trace(specs)
     chosen = make_network(network, topology) if isinstance(network, str) else network
     workload = prepare(made, topology, chosen)
-    entries: list[tuple[float, Entry]] = []
+    instants_seen: list[Instant] = []
     calls = 0
 
     def limit(now: float, ended: int, jobs: int) -> bool:
@@ -147,10 +151,10 @@ def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy
     run = simulate(workload, topology, make_policy(policy) if isinstance(policy, str) else policy, chosen,
                    make_cost(cost) if isinstance(cost, str) else cost, faults=faults,
                    estimates=estimates,  # type: ignore[arg-type]
-                   sinks=(into(entries),), progress=limit,
+                   sinks=(instants_seen.append,), progress=limit,
                    interference=interference, meter=meter, quanta=quanta, starts=starts)  # fmt: skip
     assert run.complete, f"{run.policy} is not through after {instants} instants"
-    return Played(run, entries, workload)
+    return Played(run, instants_seen, workload)
 
 
 def outages(
@@ -227,9 +231,9 @@ class SilentWorld:
         return None
 
     def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
-        """Whoever is told to start runs at once, at reference speed."""
+        """Whoever is told to start runs at once, and makes no progress until a test says so."""
         self.done += decided
-        return [ev.Started(action.job) for action in decided if isinstance(action, (pl.Start, pl.Migrate, pl.Resize))]
+        return [ev.Measured(action.job, 0.0, 0.0, 0.0) for action in decided if isinstance(action, (pl.Start, pl.Migrate, pl.Resize))]
 
 
 def desk(topology: Topology, *plans: Sequence[pl.Action], reasons: bool = True,

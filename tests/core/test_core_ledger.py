@@ -8,7 +8,7 @@ from builders import at, cluster
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job
-from dally.core.journal import Entry, Leaving, Rejected
+from dally.core.journal import Entry, Instant, Leaving, Rejected
 from dally.core.ledger import Ledger
 from dally.core.reasons import Reason, Token
 
@@ -18,7 +18,7 @@ TREE = cluster(2, 2, 4)
 def fed(*entries: tuple[float, Entry]) -> Ledger:
     ledger = Ledger(TREE)
     for now, entry in entries:
-        ledger(now, entry)
+        ledger(Instant(now, (entry,), None))  # type: ignore[arg-type]
     return ledger
 
 

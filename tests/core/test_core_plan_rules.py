@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from builders import at, cluster, desk, mixed_cluster
+from builders import BUSY, at, cluster, desk, mixed_cluster
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.errors import PlanError
 from dally.core.job import Job
+from dally.core.journal import Instant, Odd, Refused
 from dally.core.placement import Placement
-from dally.core.states import IllegalTransition, State
+from dally.core.snapshot import save
+from dally.core.states import State
 
 A, B = ev.Arrived(Job("a", 0.0, 2)), ev.Arrived(Job("b", 0.0, 2))
 V = ev.Arrived(Job("v", 0.0, 2, gpu_type="v100"))
@@ -33,12 +35,12 @@ BROKEN: dict[str, tuple[Sequence[Sequence[ev.Event]], Sequence[Sequence[pl.Actio
         [[A]], [[pl.Start("a", at((99, 0b11)))]], "a", "machines of the cluster"),
     "machines out of order": ([[A]], [[pl.Start("a", Placement(((1, 1), (0, 1)), 2))]], "a", "in order"),
     "a running job started": ([[A], []], [[pl.Start("a", HERE)], [pl.Start("a", NEXT)]], "a", "is running"),
-    "one job started twice at once": ([[A]], [[pl.Start("a", HERE), pl.Start("a", NEXT)]], "a", "is running"),
+    "one job started twice at once": ([[A]], [[pl.Start("a", HERE), pl.Start("a", NEXT)]], "a", "is starting"),
     "a finished job started": (
         [[A], [ev.Finished("a")]], [[pl.Start("a", HERE)], [pl.Start("a", HERE)]], "a", "is finished"),
     "a job preempted and started in one plan": (
-        [[A], []], [[pl.Start("a", HERE)], [pl.Preempt("a"), pl.Start("a", NEXT)]], "a", "is yielding"),
-    "a machine that is down": ([[A, ev.MachineDown(0)]], [[pl.Start("a", HERE)]], "a", "is down"),
+        [[A], []], [[pl.Start("a", HERE)], [pl.Preempt("a"), pl.Start("a", NEXT)]], "a", "is running"),
+    "a machine that is down": ([[A, ev.MachineDown("rack-v100/m0")]], [[pl.Start("a", HERE)]], "a", "is down"),
     "mixed GPU types": ([[A]], [[pl.Start("a", at((0, 1), (2, 1)))]], "a", "may not mix GPU types"),
     "the wrong GPU type": ([[V]], [[pl.Start("v", at((2, 0b11)))]], "v", "wants GPU type v100"),
     "a job nobody knows": ([[A]], [[pl.Start("ghost", HERE)]], "ghost", "not known"),
@@ -96,10 +98,37 @@ def test_what_a_preempted_job_held_and_nobody_was_given_stays_with_it_until_it_h
     assert scheduler.free.masks == [0b01]
 
 
-def test_a_report_that_does_not_fit_the_jobs_state_is_refused() -> None:
-    scheduler = desk(cluster(1, 2), [])
-    with pytest.raises(IllegalTransition, match="'a' is waiting and cannot interrupt"):
-        scheduler.step(0.0, [A, ev.Interrupted("a", 0.0, "x")])
+def test_a_plan_that_breaks_a_rule_changes_nothing_at_all() -> None:
+    written: list[Instant] = []
+    scheduler = desk(cluster(2, 4), [], [pl.Start("a", HERE), pl.WakeAt(9.0), pl.Start("b", HERE)], sinks=[written.append])
+    scheduler.step(0.0, [A, B])
+    scheduler.absorb(1.0, [ev.TimerDue()])
+    before, records = save(scheduler), len(written)
+    with pytest.raises(PlanError, match="not all free"):
+        scheduler.decide(1.0)
+    assert save(scheduler) == before
+    assert len(written) == records
+    assert scheduler.world.done == [pl.Wait(pl.Demand(2, None), BUSY)]  # type: ignore[attr-defined]
+
+
+def test_a_plan_that_breaks_a_rule_is_written_down_and_passed_over_where_nobody_may_stop() -> None:
+    written: list[Instant] = []
+    scheduler = desk(cluster(2, 4), [pl.Start("a", at((0, 1)))], [pl.Start("a", HERE)], sinks=[written.append])
+    scheduler.strict = False
+    scheduler.step(0.0, [A])
+    scheduler.step(1.0, [ev.TimerDue()])
+    refused = Refused("scripted", "a", "a gang of 2 was given 1 GPUs: a gang is whole or nothing")
+    assert written[0] == Instant(0.0, (A,), (refused,))
+    assert scheduler.jobs["a"].state is State.RUNNING
+
+
+def test_a_report_that_does_not_fit_the_jobs_state_is_recorded_as_odd_and_harmless() -> None:
+    written: list[Instant] = []
+    scheduler = desk(cluster(1, 2), [], sinks=[written.append])
+    early = ev.Interrupted("a", 0.0, "x")
+    scheduler.step(0.0, [A, early])
+    assert written[0].happened == (A, Odd(early, "it is waiting"))
+    assert scheduler.jobs["a"].state is State.WAITING
 
 
 def test_reports_that_cross_a_jobs_end_are_ignored() -> None:

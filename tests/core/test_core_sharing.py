@@ -13,6 +13,7 @@ from dally.core.errors import PlanError
 from dally.core.job import Job
 from dally.core.journal import Journal
 from dally.core.ledger import Lane, Ledger
+from dally.core.policy import PolicyBase
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Groups, Share
 from dally.core.states import State
@@ -164,7 +165,7 @@ def test_memory_is_asked_for_when_a_job_is_packed_in_place_too() -> None:
 
 
 def test_only_a_running_job_has_a_share_to_change() -> None:
-    refused(desk([pl.Reshare("a", EVEN)]), arrivals("a"), "is waiting; only a running job has a share")
+    refused(desk([pl.Reshare("a", EVEN)]), arrivals("a"), "is waiting; only a job that has GPUs has a share")
 
 
 def test_a_job_is_not_packed_beside_itself() -> None:
@@ -209,22 +210,16 @@ def test_a_shared_gang_may_not_mix_gpu_types_either() -> None:
     refused(desk(plan, topology=mixed_cluster(v100=(2,), a100=(2,))), arrivals("a", gpus=2), "may not mix GPU types")
 
 
-def test_a_policy_that_knows_nothing_of_sharing_still_works() -> None:
-    class Old:
-        name, preempts = "old", False
+def test_a_policy_that_says_nothing_of_sharing_does_not_share() -> None:
+    class Plain(PolicyBase):
+        name = "plain"
 
-        def rank(self, view: object, job: object, now: float) -> object:
-            return Scripted().rank(view, job, now)  # type: ignore[arg-type]
+        def plan(self, view: object, memory: object, now: float) -> pl.Plan:
+            return [pl.Start("a", HERE)]
 
-        def refresh(self, view: object, now: float) -> tuple[()]:
-            return ()
-
-        def plan(self, view: object, now: float) -> pl.Plan:
-            return [pl.Start("a", HERE), pl.Wait(pl.Demand(1, None), BUSY)]
-
-    scheduler = Scheduler(cluster(1, 2), Old(), SilentWorld(), Journal())  # type: ignore[arg-type]
+    scheduler = Scheduler(cluster(1, 2), Plain(), SilentWorld(), Journal())
     scheduler.step(0.0, arrivals("a"))
-    assert scheduler.jobs["a"].state is State.RUNNING and not scheduler.shares
+    assert scheduler.jobs["a"].state is State.RUNNING and not scheduler.books.residents.shares
 
 
 def test_the_ledger_counts_shared_gpus_once_and_tells_held_from_served_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from builders import Flat, Pairwise, Spec, Timed, at, cluster, job, mixed_cluster, outages, play, seeded_trace, trace
 from dally.core import plan as pl
-from dally.core.journal_text import encode, header
+from dally.core.journal_text import encode_all
 from dally.core.sharing import Share
 from dally.core.topology import Topology
 from dally.simulator.faults import Faults
@@ -61,8 +61,7 @@ def test_the_journal_of(name: str, update_golden: bool) -> None:
     made, topology, policy, network, cost, faults = RUNS[name]
     played = play(made, topology, sharing() if policy == "timed" else policy, network=network, cost=Flat(*cost),
                   faults=faults, interference=Pairwise(1.19))  # fmt: skip
-    about = header(policy=policy, trace=made.name, cluster=topology.name, network=network)
-    text = about + "".join(encode(now, entry) for now, entry in played.entries)
+    text = encode_all(topology, played.instants, policy=policy, trace=made.name, network=network)
     file = FOLDER / f"{name}.jsonl"
     if update_golden:
         file.write_text(text)

@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.errors import UserError
 from dally.core.job import Job
-from dally.core.journal import Journal
+from dally.core.journal import Instant, Journal
 from dally.core.ledger import Ledger
+from dally.core.placement import Placement
+from dally.core.policy import PolicyBase, View
 from dally.core.scheduler import Scheduler
+from dally.core.states import State
 from dally.core.topology import Level, Topology, regular
 from dally.live.clock import WallClock
-from dally.live.processes import ProcessWorld
+from dally.live.engine import Program
+from dally.live.processes import ProcessEngine
+from dally.live.world import LiveRules, LiveWorld
 from dally.policies.options import make_policy
 
 # A job that works `argv[2]` tenths of a second, keeps its progress in the file `argv[1]`, and on SIGTERM saves and
@@ -47,13 +55,17 @@ def job_of(folder: Path, name: str, gpus: int, ticks: int, at: float = 0.0, decl
 
 
 def run(topology: Topology, policy: str, submissions: list[tuple[Job, list[str]]], retries: int = 0) -> Ledger:
-    clock = WallClock()
-    world = ProcessWorld(topology, submissions, clock, retries=retries)
+    engine = ProcessEngine()
+    world = LiveWorld(topology, engine, WallClock(), LiveRules(retries=retries))
     ledger = Ledger(topology)
+    for job, command in submissions:
+        world.submit(job, Program(tuple(command)))
+    world.close()
     try:
         Scheduler(topology, make_policy(policy), world, Journal(ledger)).run()
+        assert not engine.running()
     finally:
-        world.close()
+        engine.close()
     return ledger
 
 
@@ -72,7 +84,7 @@ def test_a_shorter_job_takes_the_gpus_of_a_longer_one_which_resumes_where_it_sto
     assert ledger.row("long").outcome == ledger.row("short").outcome == "finished"
     end_of_short, end_of_long = ledger.row("short").end, ledger.row("long").end
     assert end_of_short is not None and end_of_long is not None and end_of_short < end_of_long
-    assert (tmp_path / "long").read_text() == "60 0,1,2,3"
+    assert (tmp_path / "long").read_text() == "60 rack0/m0:0,1;rack0/m1:0,1"
 
 
 def test_a_job_that_crashes_is_retried_and_then_given_up(tmp_path: Path, four_gpus: Topology) -> None:
@@ -89,33 +101,65 @@ def test_a_job_larger_than_the_machine_is_turned_away_and_the_world_still_ends(t
     assert ledger.row("small").outcome == "finished"
 
 
-def test_a_process_is_moved_by_leaving_and_starting_again_elsewhere(tmp_path: Path, four_gpus: Topology) -> None:
-    from dally.core import plan as pl
-    from dally.core.placement import Placement
+def test_a_process_is_moved_by_leaving_and_starting_again_elsewhere_with_its_lease(tmp_path: Path, four_gpus: Topology) -> None:
+    job, command = job_of(tmp_path, "mover", 2, 60)
+    plans = {"start": [pl.Start("mover", Placement.of([(0, 3)]))], "begun": [pl.WakeAt(0.3)],
+             "woken": [pl.Migrate("mover", Placement.of([(1, 3)]), 0.2)]}  # fmt: skip
+    world = LiveWorld(four_gpus, ProcessEngine(), WallClock())
+    world.submit(job, Program(tuple(command)))
+    world.close()
+    seen: list[Instant] = []
 
-    submission = job_of(tmp_path, "mover", 2, 20)
-    world = ProcessWorld(four_gpus, [submission], WallClock())
-    happened = world.next_events()
-    assert happened is not None
-    world.carry_out(0.0, [pl.Start("mover", Placement.of([(0, 3)]))])
-    while not (tmp_path / "mover").exists():
-        pass
-    world.carry_out(0.0, [pl.Migrate("mover", Placement.of([(1, 3)]))])
-    happened = world.next_events()
-    assert happened is not None and [type(event).__name__ for event in happened[1]] == ["Finished"]
-    assert (tmp_path / "mover").read_text() == "20 2,3"
+    class Mover(PolicyBase):
+        name = "mover"
+
+        def plan(self, view: View, memory: object, now: float) -> pl.Plan:
+            kinds = {type(event) for event in view.news}
+            found = plans.pop("start" if ev.Arrived in kinds else "begun" if ev.Started in kinds else "woken", [])
+            return [pl.WakeAt(now + 0.3) if isinstance(action, pl.WakeAt) else action for action in found]
+
+    Scheduler(four_gpus, Mover(), world, Journal(seen.append)).run()
+    happened = [type(entry).__name__ for instant in seen for entry in instant.happened]
+    assert happened == ["Arrived", "Started", "TimerDue", "Started", "LeaseEnded", "Finished"]
+    assert (tmp_path / "mover").read_text() == "60 rack0/m1:0,1"
 
 
-def test_shares_and_resizes_are_refused_before_anything_starts(four_gpus: Topology) -> None:
-    from dally.core import plan as pl
-    from dally.core.errors import UserError
-    from dally.core.placement import Placement
-    from dally.core.sharing import Share
+def test_a_program_that_is_missing_fails_its_job_and_nobody_else(tmp_path: Path, four_gpus: Topology) -> None:
+    ledger = run(four_gpus, "fifo", [(Job("typo", 0.0, 1), ["no-such-program-here"]), job_of(tmp_path, "good", 1, 2)])
+    assert (ledger.row("typo").outcome, ledger.row("good").outcome) == ("failed", "finished")
 
-    world = ProcessWorld(four_gpus, [], WallClock())
-    here = Placement.of([(0, 1)])
-    for action, what in ((pl.Start("a", here, None, Share()), "given a share"), (pl.Reshare("a", Share()), "given a share"),
-                         (pl.Resize("a", here), "resized")):  # fmt: skip
-        with pytest.raises(UserError, match=f"job 'a' was to be {what}"):
-            world.carry_out(0.0, [action])
-    assert not world._processes
+
+STUBBORN = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+state = pathlib.Path(sys.argv[1])
+runs = int(state.read_text()) + 1 if state.exists() else 1
+state.write_text(str(runs))
+time.sleep(30 if runs == 1 else 0.1)
+"""
+
+
+def test_who_does_not_leave_in_its_grace_is_put_out_and_its_work_is_not_counted_as_saved(tmp_path: Path, four_gpus: Topology) -> None:
+    world = LiveWorld(four_gpus, ProcessEngine(), WallClock())
+    world.submit(Job("stubborn", 0.0, 4, declared_duration=20.0),
+                 Program((sys.executable, "-c", STUBBORN, str(tmp_path / "s")), grace=0.3))
+    short, command = job_of(tmp_path, "short", 4, 2, at=0.7, declared=0.1)
+    world.submit(short, Program(tuple(command)))
+    world.close()
+    seen: list[Instant] = []
+    scheduler = Scheduler(four_gpus, make_policy("srtf"), world, Journal(seen.append))
+    scheduler.run()
+    interrupted = [entry for instant in seen for entry in instant.happened if isinstance(entry, ev.Interrupted)]
+    assert [(entry.job, entry.work_done) for entry in interrupted] == [("stubborn", 0.0)]
+    assert "killed after its grace" in interrupted[0].cause
+    assert not any(isinstance(entry, ev.Yielded) for instant in seen for entry in instant.happened)
+    assert all(job.state is State.FINISHED for job in scheduler.jobs.values())
+
+
+def test_what_the_engine_cannot_do_is_refused_at_submission_or_choice_of_policy(four_gpus: Topology) -> None:
+    world = LiveWorld(four_gpus, ProcessEngine(), WallClock())
+    with pytest.raises(UserError, match="cannot change a job's number of GPUs"):
+        world.submit(Job("e", 0.0, 2, max_gpus=4), Program(("true",)))
+    with pytest.raises(UserError, match="several jobs on the same GPUs"):
+        world.check(make_policy("gandiva"))
+    world.check(make_policy("fifo"))

@@ -46,7 +46,7 @@ def test_gangs_that_decline_cost_nothing_each() -> None:
     for queue in (100, 1_000, 5_000):
         scheduler = Scheduler(cluster(2, 2, 4), make_policy("dally[timers=auto]"), SilentWorld(), Journal())
         for machine in range(4):
-            scheduler.free.take_mask(machine, 0b1100)
+            scheduler.books.view.free.take_mask(machine, 0b1100)
         scheduler.step(0.0, [ev.Arrived(Job(f"w{i}", 0.0, 4)) for i in range(queue)])
         counted.append(calls(lambda s=scheduler: s.step(1.0, [ev.TimerDue()])))  # type: ignore[misc]
     assert max(counted) < 1.5 * min(counted), counted

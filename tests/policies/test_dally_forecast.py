@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -15,7 +16,8 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.scheduler import Scheduler
 from dally.network.registry import make_network
-from dally.policies.dally.forecast import Forecast
+from dally.policies.dally.examples import Examples
+from dally.policies.dally.forecast import Forecast, ValueMemory
 from dally.policies.dally.tiers import Tiers
 from dally.policies.options import make_policy
 from dally.simulator.knowledge import Nothing, Perfect, speeds
@@ -24,16 +26,33 @@ TREE = cluster(2, 2, 4)
 SLOW = make_network("level-penalty[rack=2,cluster=4]", TREE)
 
 
-def scene(known: bool = True) -> tuple[Forecast, Scheduler]:
-    work = {"a": 100.0, "b": 200.0, "c": 400.0, "g": 60.0}
-    speed = speeds(dict.fromkeys(work, 1.0), SLOW)
-    estimates = Perfect(work, speed) if known else Nothing()
-    scheduler = Scheduler(TREE, make_policy("fifo"), SilentWorld(), Journal(), estimates)
-    return Forecast(Tiers(TREE, "best")), scheduler
+class Scene:
+    """A cluster with jobs put on it by hand, and what is remembered of them."""
 
+    def __init__(self, known: bool = True) -> None:
+        work = {"a": 100.0, "b": 200.0, "c": 400.0, "g": 60.0}
+        speed = speeds(dict.fromkeys(work, 1.0), SLOW)
+        estimates = Perfect(work, speed) if known else Nothing()
+        self.scheduler = Scheduler(TREE, make_policy("fifo"), SilentWorld(), Journal(), estimates)
+        self.view, self.memory, self.tiers = self.scheduler.books.view, ValueMemory(), Tiers(TREE, "best")
+        self.examples = Examples(TREE, self.tiers)
 
-def active(name: str, gpus: int, now: float = 0.0) -> ActiveJob:
-    return ActiveJob(Job(name, now, gpus), 0, now)
+    def forecast(self, now: float = 0.0) -> Forecast:
+        forecast = Forecast(self.tiers, self.examples, self.view, self.memory, now)
+        forecast.begin()
+        return forecast
+
+    def job(self, name: str, gpus: int) -> ActiveJob:
+        """A job the books know; nobody has been asked about it."""
+        made = self.scheduler.books.jobs[name] = ActiveJob(Job(name, 0.0, gpus), len(self.scheduler.books.jobs), 0.0)
+        return made
+
+    def runs(self, name: str, where: Placement, now: float = 0.0) -> ActiveJob:
+        job = self.job(name, where.gpus)
+        self.view.free.take(where)
+        self.forecast(now).got_gpus(job, where)
+        job.placement, job.speed = where, 1.0
+        return job
 
 
 def test_speeds_come_from_the_network_without_neighbours() -> None:
@@ -48,59 +67,66 @@ def test_speeds_come_from_the_network_without_neighbours() -> None:
 @pytest.mark.parametrize(("gpus", "tier", "factor"), [(2, 0, 1), (2, 1, 2), (2, 2, 4), (6, 1, 2), (6, 2, 4),
                                                       (12, 2, 4)])  # fmt: skip
 def test_a_tier_is_judged_by_gpus_that_really_span_it(gpus: int, tier: int, factor: float) -> None:
-    forecast, scheduler = scene()
-    assert forecast.run_time_at(scheduler.view, active("g", gpus), tier, 0.0) == 60.0 * factor
+    scene = Scene()
+    assert scene.forecast().run_time_at(scene.job("g", gpus), tier) == 60.0 * factor
 
 
 def test_openings_are_the_moments_at_which_running_jobs_make_room() -> None:
-    forecast, scheduler = scene()
-    view = scheduler.view
+    scene = Scene()
     for name, machine in (("a", 0), ("b", 1), ("c", 2)):
-        job, where = active(name, 3), Placement.of([(machine, 0b0111)])
-        view.free.take(where)
-        forecast.got_gpus(view, job, where)
-        job.speed = 1.0
-    view.free.take(at((3, 0b1111)))
-    forecast.begin(view, 0.0)
-    assert [forecast.opening(view, Demand(2, None), 0, ahead) for ahead in range(4)] == [100, 200, 400, math.inf]
-    assert forecast.opening(view, Demand(8, None), 1, 0) == 200  # a whole rack
-    assert forecast.opening(view, Demand(2, None), 1, 0) == 0  # one GPU each of two machines: now
+        scene.runs(name, at((machine, 0b0111)))
+    scene.view.free.take(at((3, 0b1111)))
+    forecast = scene.forecast()
+    assert [forecast.opening(Demand(2, None), 0, ahead) for ahead in range(4)] == [100, 200, 400, math.inf]
+    assert forecast.opening(Demand(8, None), 1, 0) == 200  # a whole rack
+    assert forecast.opening(Demand(2, None), 1, 0) == 0  # one GPU each of two machines: now
 
 
 def test_openings_that_took_longer_than_expected_are_expected_later() -> None:
-    forecast, scheduler = scene()
-    view = scheduler.view
-    first = active("a", 4)
-    forecast.got_gpus(view, first, at((0, 0b1111)))
-    for machine in range(4):
-        view.free.take_mask(machine, 0b1111)
-    forecast.begin(view, 0.0)
-    waiting = active("g", 4)
-    soon = forecast.opening(view, waiting.demand, 0, 0)
-    forecast.expects(waiting, 0, soon)
-    forecast.begin(view, 5 * soon)
-    forecast.got_gpus(view, waiting, at((1, 0b1111)))
-    forecast.left_gpus(waiting)
-    forecast.begin(view, 0.0)
-    forecast.got_gpus(view, first, at((0, 0b1111)))  # as at the beginning
-    assert forecast.opening(view, waiting.demand, 0, 0) == pytest.approx(soon * 1.4)  # 0.9 · 1 + 0.1 · 5
-    assert forecast.opening(view, Demand(3, None), 0, 0) == soon  # each demand learns for itself
+    scene = Scene()
+    first = scene.runs("a", at((0, 0b1111)))
+    for machine in range(1, 4):
+        scene.view.free.take_mask(machine, 0b1111)
+    waiting = scene.job("g", 4)
+    before = scene.forecast()
+    before.queued(waiting)
+    soon = before.opening(waiting.demand, 0, 0)
+    before.expects(waiting, 0, soon)
+    scene.forecast(2 * soon).expects(waiting, 0, 9 * soon)  # what it hoped for at first counts
+    later = scene.forecast(5 * soon)
+    later.got_gpus(waiting, at((1, 0b1111)))
+    later.left_gpus(waiting)
+    after = scene.forecast()
+    after.got_gpus(first, at((0, 0b1111)))  # as at the beginning
+    assert after.opening(waiting.demand, 0, 0) == pytest.approx(soon * 1.4)  # 0.9 · 1 + 0.1 · 5
+    assert after.opening(Demand(3, None), 0, 0) == soon  # each demand learns for itself
 
 
 def test_a_job_that_outlasts_its_declaration_is_expected_to_end_later_not_at_once() -> None:
-    forecast, scheduler = scene()
-    view = scheduler.view
-    job = active("a", 4)
-    forecast.begin(view, 0.0)
-    view.free.take(at((0, 0b1111)))
-    forecast.got_gpus(view, job, at((0, 0b1111)))
+    scene = Scene()
+    job = scene.runs("a", at((0, 0b1111)))
     job.work_done = 150.0  # it declared 100
-    forecast.begin(view, 150.0)
-    assert forecast.opening(view, Demand(16, None), 2, 0) > 150.0 + 1.0
+    job.since = job.progress_from = 150.0
+    assert scene.forecast(150.0).opening(Demand(16, None), 2, 0) > 150.0 + 1.0
 
 
 def test_a_failed_machine_is_nobodys_opening() -> None:
-    forecast, scheduler = scene()
-    scheduler.step(0.0, [ev.MachineDown(m) for m in range(4)])
-    forecast.begin(scheduler.view, 0.0)
-    assert forecast.opening(scheduler.view, Demand(1, None), 0, 0) == math.inf
+    scene = Scene()
+    scene.scheduler.step(0.0, [ev.MachineDown(machine.name) for machine in TREE.machines])
+    assert scene.forecast().opening(Demand(1, None), 0, 0) == math.inf
+
+
+def test_what_is_remembered_is_plain_and_reads_back_the_same() -> None:
+    scene = Scene()
+    scene.runs("a", at((0, 0b11), (2, 0b11)))
+    waiting = scene.job("g", 4)
+    forecast = scene.forecast(3.0)
+    forecast.queued(waiting)
+    forecast.expects(waiting, 0, 50.0)
+    forecast.ended(scene.job("b", 2), finished=True)
+    scene.memory.learn(Demand(2, "gpu"), 100.0, 130.0)
+    saved = scene.memory.save(TREE)
+    again = ValueMemory.load(json.loads(json.dumps(saved, allow_nan=False)), TREE)
+    assert again.save(TREE) == saved
+    assert again.apart == {"a": True} and again.waits["g"] == scene.memory.waits["g"]
+    assert list(again.latest()) == list(scene.memory.latest())

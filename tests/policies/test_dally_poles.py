@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-from builders import at
+from builders import cluster
 from dally.core.active import ActiveJob
 from dally.core.job import Job
 from dally.policies.dally.ends import Ends
 from dally.policies.dally.poles import LongPoles
+from dally.policies.dally.queue import Queue
 
 
 def active(name: str, gpus: int, number: int = 0) -> ActiveJob:
     return ActiveJob(Job(name, 0.0, gpus), number, 0.0)
 
 
-def begun(poles: LongPoles, ends: Ends, now: float = 0.0, gpus: int = 16, declares: bool = True) -> list[str]:
-    poles.begin(ends, now, gpus, lambda _job: declares)
-    return list(poles.waiting())
+class Jobs(Queue, Ends):
+    """Who waits for how long, and who runs until when."""
+
+    def waiting(self, name: str, gpus: int, need: float, number: int = 0) -> None:
+        self.enqueue(active(name, gpus, number), need, need)
+
+    def poles(self, now: float = 0.0, gpus: int = 16, declares: bool = True) -> LongPoles:
+        return LongPoles(self, self, now, gpus, lambda id: active(id, self.ends[id].gpus) if declares else None)
 
 
 def test_a_job_is_a_pole_once_the_rest_would_be_done_before_it() -> None:
-    poles = LongPoles()
-    poles.queued(active("long", 1), 1000.0)
-    poles.queued(active("rest", 16), 900.0)  # all would take 900 + 1000/16
-    assert begun(poles, Ends()) == []
-    poles.left_queue("rest")
-    assert begun(poles, Ends()) == ["long"]
+    jobs = Jobs()
+    jobs.waiting("long", 1, 1000.0)
+    jobs.waiting("rest", 16, 900.0)  # all would take 900 + 1000/16
+    assert list(jobs.poles().waiting()) == []
+    jobs.forget_waiting("rest")
+    assert list(jobs.poles().waiting()) == ["long"]
 
 
 def test_running_jobs_count_for_what_they_have_left() -> None:
-    poles, ends = LongPoles(), Ends()
-    poles.queued(active("long", 1), 1000.0)
-    ends.expect(active("wide", 16), at((0, 0xFFFF)), 2000.0)
-    assert begun(poles, ends, now=0.0) == []
-    assert begun(poles, ends, now=1500.0) == ["long"]
+    jobs = Jobs()
+    jobs.waiting("long", 1, 1000.0)
+    jobs.expect(active("wide", 16), 16, 2000.0)
+    assert list(jobs.poles(now=0.0).waiting()) == []
+    assert list(jobs.poles(now=1500.0).waiting()) == ["long"]
 
 
 def test_poles_get_an_eighth_of_the_gpus_the_longest_first() -> None:
-    poles = LongPoles()
+    jobs = Jobs()
     for number, time in enumerate((1000.0, 3000.0, 2000.0)):
-        poles.queued(active(f"p{number}", 1, number), time)
-    poles.queued(active("wide", 4, 9), 5000.0)  # more than an eighth of 16
-    poles.begin(Ends(), 0.0, 16, lambda _job: True)
+        jobs.waiting(f"p{number}", 1, time, number)
+    jobs.waiting("wide", 4, 5000.0, 9)  # more than an eighth of 16
+    poles = jobs.poles()
     taken = []
     for job_id in poles.waiting():
         taken.append(job_id)
@@ -49,28 +55,44 @@ def test_poles_get_an_eighth_of_the_gpus_the_longest_first() -> None:
 
 
 def test_only_a_wider_and_brief_job_may_take_a_poles_gpus() -> None:
-    poles, ends = LongPoles(), Ends()
+    jobs = Jobs()
     pole, other = active("pole", 1, 1), active("other", 1, 2)
-    ends.expect(pole, at((0, 0b1)), 1000.0)
-    ends.expect(other, at((0, 0b10)), 20.0)
-    poles.begin(ends, 0.0, 16, lambda _job: True)
+    jobs.expect(pole, 1, 1000.0)
+    jobs.expect(other, 1, 20.0)
+    poles = jobs.poles()
     wide, narrow = active("wide", 16, 3), active("narrow", 1, 4)
     assert poles.may_lose_gpus(pole, wide, 50.0) and not poles.may_lose_gpus(pole, wide, 150.0)
     assert not poles.may_lose_gpus(pole, narrow, 50.0)
     assert poles.may_lose_gpus(other, narrow, 1e9)
-    poles.begin(ends, 0.0, 16, lambda _job: False)  # who does not say how long it takes is no pole
-    assert poles.may_lose_gpus(pole, narrow, 150.0)
+    # who does not say how long it takes is no pole
+    assert jobs.poles(declares=False).may_lose_gpus(pole, narrow, 150.0)
 
 
 def test_ends_are_kept_in_order_and_their_gpu_time_is_summed() -> None:
     ends = Ends()
     late, soon = active("late", 4, 1), active("soon", 2, 2)
-    ends.expect(late, at((0, 0xF)), 500.0)
-    ends.expect(soon, at((0, 0x30)), 100.0)
-    ends.expect(soon, at((0, 0x30)), 200.0)  # a better guess replaces the first
-    assert [end for end, _ in ends.soonest()] == [200.0, 500.0] and [job.id for _, job in ends.latest()] == ["late", "soon"]
+    ends.expect(late, 4, 500.0)
+    ends.expect(soon, 2, 100.0)
+    ends.expect(soon, 2, 200.0)  # a better guess replaces the first
+    assert list(ends.soonest()) == [(200.0, "soon"), (500.0, "late")]
+    assert [job_id for _, job_id in ends.latest()] == ["late", "soon"]
     assert ends.gpu_time_left(100.0) == 4 * 400 + 2 * 100
-    assert [job.id for job, _ in ends.overdue(300.0)] == ["soon"]
-    ends.forget(soon)
-    ends.forget(soon)
-    assert ends.gpu_time_left(100.0) == 4 * 400 and "soon" not in ends
+    assert ends.overdue(300.0) == ["soon"]
+    ends.forget_end("soon")
+    ends.forget_end("soon")
+    assert ends.gpu_time_left(100.0) == 4 * 400 and "soon" not in ends.ends
+
+
+def test_who_is_given_gpus_by_a_plan_that_is_thrown_away_waits_as_before() -> None:
+    jobs = Jobs()
+    jobs.waiting("long", 1, 1000.0)
+    jobs.waiting("rest", 2, 100.0)
+    before = jobs.save(cluster(1))
+    jobs.begin()
+    assert jobs.dequeue("long") is not None and jobs.backlog == 200.0
+    assert jobs.dequeue("long") is None  # it is not taken from the sum twice
+    jobs.drop()
+    assert jobs.save(cluster(1)) == before
+    jobs.dequeue("long")
+    jobs.waiting("long", 1, 1000.0)  # its start failed: it waits again
+    assert jobs.save(cluster(1))["longest"] == before["longest"] and jobs.backlog == 1200.0

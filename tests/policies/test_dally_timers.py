@@ -8,19 +8,33 @@ import pytest
 
 from dally.core.errors import UserError
 from dally.core.plan import Demand
-from dally.policies.dally.timers import AutoTuner, Fixed
+from dally.policies.dally.timers import AutoTuner, Fixed, Histories
 from dally.policies.options import make_policy
 
 LEASE = 100.0
 EIGHT, FOUR = Demand(8, None), Demand(4, None)
 
 
-def tuner(window: int = 24, tiers: int = 2) -> AutoTuner:
-    return AutoTuner(LEASE, window, tiers, (6.0, 12.0), (0.8, 1.0), 2.0)
+class Tuned:
+    """A tuner and its memory."""
+
+    def __init__(self, window: int, tiers: int) -> None:
+        self.tuner = AutoTuner(LEASE, window, tiers, (6.0, 12.0), (0.8, 1.0), 2.0)
+        self.memory = Histories()
+
+    def accepted(self, demand: Demand, tier: int, starvation: float, now: float) -> None:
+        self.tuner.accepted(self.memory, demand, tier, starvation, now)
+
+    def changes_at(self, demand: Demand, now: float = 0.0) -> float:
+        return self.tuner.changes_at(self.memory, demand, now)
 
 
-def leases(timers: AutoTuner, demand: Demand = EIGHT, now: float = 0.0) -> list[float]:
-    return [wait / LEASE for wait in timers.waits(demand, now)]
+def tuner(window: int = 24, tiers: int = 2) -> Tuned:
+    return Tuned(window, tiers)
+
+
+def leases(timers: Tuned, demand: Demand = EIGHT, now: float = 0.0) -> list[float]:
+    return [wait / LEASE for wait in timers.tuner.waits(timers.memory, demand, now)]
 
 
 def test_without_a_history_the_timers_are_the_floors() -> None:
@@ -68,10 +82,35 @@ def test_a_delay_is_forgotten_when_it_leaves_the_window_and_the_tuner_says_when(
     timers = tuner()
     timers.accepted(EIGHT, 0, 14 * LEASE, 500.0)
     leaves = 500.0 + 24 * LEASE
-    assert timers.changes_at(EIGHT) == leaves
+    assert timers.changes_at(EIGHT, 500.0) == leaves
     assert leases(timers, now=math.nextafter(leaves, 0))[0] == 14
     assert leases(timers, now=leaves)[0] == 6
-    assert timers.changes_at(EIGHT) == math.inf
+    assert timers.changes_at(EIGHT, leaves) == math.inf
+
+
+def test_a_look_ahead_forgets_nothing() -> None:
+    timers = tuner()
+    timers.accepted(EIGHT, 0, 14 * LEASE, 500.0)
+    timers.accepted(EIGHT, 1, 20 * LEASE, 700.0)
+    assert leases(timers, now=1e9) == [6, 12]
+    assert leases(timers, now=800.0) == [14, 20] and timers.changes_at(EIGHT, 800.0) == 500.0 + 24 * LEASE
+
+
+def test_what_was_accepted_for_a_plan_that_is_thrown_away_was_not() -> None:
+    timers = tuner()
+    timers.accepted(EIGHT, 0, 14 * LEASE, 500.0)
+    timers.memory.begin()
+    timers.accepted(EIGHT, 0, 18 * LEASE, 600.0)
+    assert leases(timers, now=600.0)[0] == 20
+    timers.memory.drop()
+    assert leases(timers, now=600.0)[0] == 14
+
+
+def test_waits_that_have_left_the_window_are_not_kept_for_ever() -> None:
+    timers = tuner()
+    for lease in range(100):
+        timers.accepted(EIGHT, 0, 7 * LEASE, lease * LEASE)
+    assert len(timers.memory.taken[EIGHT][0]) == 24
 
 
 def test_a_window_below_the_floors_caps_them() -> None:
@@ -98,7 +137,7 @@ def test_what_was_taken_from_anywhere_is_not_recorded() -> None:
 def test_manual_timers_not_given_are_twice_the_one_before(
     given: tuple[float, ...], tiers: int, waits: tuple[float, ...]
 ) -> None:
-    assert Fixed(given, LEASE, tiers).waits(EIGHT, 0.0) == waits
+    assert Fixed(given, LEASE, tiers).waits(Histories(), EIGHT, 0.0) == waits
 
 
 @pytest.mark.parametrize("text", ["dally[lease=0]", "dally[window=0]", "dally[timers=none,window=12]",

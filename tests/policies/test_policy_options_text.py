@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 
 from dally.core.errors import UserError
 from dally.policies.options import (
+    Condition,
     OptionInfo,
     all_policies,
     describe_options,
     make_policy,
+    option,
+    refuse_idle_options,
     split_policies,
+    unless,
+    when,
     written,
 )  # fmt: skip
 
@@ -85,6 +90,62 @@ def test_times_are_written_as_people_write_them(text: str, value: float) -> None
 def test_a_mistake_is_one_sentence_with_the_valid_names(text: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         make_policy(text)
+
+
+CONDITIONS = [(name, field.name, condition) for name, maker in POLICIES.items()
+              for field in dataclasses.fields(maker.Options)
+              for condition in field.metadata.get("only_with", ())]  # fmt: skip
+
+
+@pytest.mark.parametrize(("policy", "option", "condition"), CONDITIONS)
+def test_an_option_depends_on_values_that_other_options_really_take(
+    policy: str, option: str, condition: Condition
+) -> None:
+    known = {field.name: field.default for field in dataclasses.fields(POLICIES[policy].Options)}
+    hints = typing.get_type_hints(POLICIES[policy].Options)
+    assert condition.why
+    for other, values in condition.others:
+        assert other in known and other != option
+        if typing.get_origin(hints[other]) is typing.Literal:
+            assert set(values) < set(typing.get_args(hints[other])), "on all of them is on none"
+        else:
+            assert all(isinstance(value, hints[other]) for value in values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    colour: str = option("red", "of the rose")
+    thorns: int = option(3, "how many", only_with=unless("roses without a stem have none", stem=False))
+    stem: bool = option(True, "whether there is one")
+    tint: float = option(0.5, "how dark", only_with=(
+        when("white is always the same", colour=("red", "pink")), when("nobody sees it", thorns=(3, 4), stem=True)))
+
+
+@pytest.mark.parametrize(("chosen", "says"), [
+    (Choices(thorns=4, stem=False), "policy 'rose': thorns would do nothing here: roses without a stem have none"),
+    (Choices("white", tint=1.0), "policy 'rose': tint would do nothing here: white is always the same"),
+    (Choices(thorns=5, stem=False), "thorns would do nothing here"),
+    (Choices(stem=False, tint=0.1), None),  # the default of thorns is as good as any that makes it count
+    (Choices("pink", tint=0.1), None),
+    (Choices("white", 3, False), None),  # what was not changed is not refused
+])  # fmt: skip
+def test_an_option_that_would_do_nothing_is_refused_with_the_sentence_that_says_why(
+    chosen: Choices, says: str | None
+) -> None:
+    if says is None:
+        refuse_idle_options("rose", chosen)
+        return
+    with pytest.raises(UserError, match=says):
+        refuse_idle_options("rose", chosen)
+
+
+def test_the_listing_says_where_an_option_counts() -> None:
+    told = {info.name: info.only_with for info in describe_options(POLICIES["tiresias"])}
+    assert told["variant"] == ""
+    assert told["distribution"] == "only with index=gittins"
+    assert told["quantum"] == "only with continuous=true or queues=1 or variant=dally-paper"
+    assert told["promote"] == "not with variant=dally-paper; not with continuous=true or queues=1"
+    assert "only with placement=auto|profile" in told["pack_limit"]
 
 
 def test_commas_inside_brackets_belong_to_the_options() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dally.core.errors import UserError
@@ -51,7 +49,8 @@ def test_the_dally_authors_compared_with_a_continuous_index_and_a_list() -> None
     ("queues=5", "5 queues need 4 thresholds"),
     ("thresholds=100/50,queues=3", "each above the one before"),
     ("thresholds=0", "above 0"),
-    ("distribution=x.csv", "x.csv"),
+    ("index=gittins,distribution=x.csv", "x.csv"),
+    ("distribution=x.csv", "distribution would do nothing here: index=las needs no distribution"),
     ("continuous=true,queues=2", "has no queues"),
     ("continuous=true,promote=2", "promote would do nothing"),
     ("continuous=true,quantum=0", "quantum above 0"),
@@ -61,18 +60,17 @@ def test_the_dally_authors_compared_with_a_continuous_index_and_a_list() -> None
     ("variant=released,index=gittins", "needs distribution=FILE"),
     ("variant=released,continuous=true", "no continuous index"),
     ("variant=released,placement=profile", "counts GPUs only"),
+    ("variant=released,quantum=60", "quantum would do nothing here: only the continuous index has one"),
+    ("variant=released,order=running", "order would do nothing here: variant=released has its own"),
+    ("variant=released,learn=false", "learn would do nothing here: only placement=profile looks at the model"),
+    ("learn=false,tolerance=1.3", "tolerance would do nothing here: nothing is learned"),
+    ("queues=1,thresholds=5", "thresholds would do nothing here: without queues"),
     ("variant=dally-paper,promote=3", "promote would do nothing"),
+    ("variant=dally-paper,continuous=true", "continuous would do nothing here: variant=dally-paper is continuous"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused_in_one_sentence(inside: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         make_policy(f"tiresias[{inside}]")
-
-
-def test_a_distribution_without_the_index_that_reads_it_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "d.csv"
-    path.write_text("duration\n5\n")
-    with pytest.raises(UserError, match="distribution would do nothing"):
-        make_policy(f"tiresias[distribution={path}]")
 
 
 def test_the_name_makes_the_same_policy_again() -> None:

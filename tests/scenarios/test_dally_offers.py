@@ -20,6 +20,9 @@ HOUR = 3600.0
 RACKS = cluster(2, 2, 4)  # two racks of two machines of four GPUs: machines 0 and 1, 2 and 3
 
 
+ACTIONS = (pl.Start, pl.Migrate, pl.Preempt, pl.Extend)
+
+
 class Scene:
     """A scheduler fed by hand. `free`: GPUs of each machine that are not held by somebody outside the scene."""
 
@@ -32,11 +35,11 @@ class Scene:
         self.now = 0.0
         self.held = [topology.machines[m].full_mask >> left << left for m, left in enumerate(free)]
         for machine, mask in enumerate(self.held):
-            self.scheduler.free.take_mask(machine, mask)
+            self.scheduler.books.view.free.take_mask(machine, mask)
 
     def vacate(self, now: float, machine: int) -> list[pl.Action]:
         """Whoever held the rest of a machine leaves it."""
-        self.scheduler.free.give_mask(machine, self.held[machine])
+        self.scheduler.books.view.free.give_mask(machine, self.held[machine])
         return self.ring(now)
 
     def at(self, now: float, *events: ev.Event) -> list[pl.Action]:
@@ -44,11 +47,14 @@ class Scene:
         self.now = now
         before = len(self.world.done)
         self.scheduler.step(now, events)
-        return [a for a in self.world.done[before:] if not isinstance(a, pl.WakeAt)]
+        return [a for a in self.world.done[before:] if isinstance(a, ACTIONS)]
 
     def arrive(self, now: float, *jobs: tuple[str, int]) -> list[pl.Action]:
         self.work.update({name: 1e6 for name, _ in jobs})
         return self.at(now, *(ev.Arrived(Job(name, now, gpus)) for name, gpus in jobs))
+
+    def name(self, machine: int) -> str:
+        return self.scheduler.books.view.topology.machines[machine].name
 
     def ring(self, now: float) -> list[pl.Action]:
         return self.at(now, ev.TimerDue())
@@ -119,8 +125,8 @@ def test_a_failed_machine_does_not_count_as_one_to_wait_for() -> None:
     scene = Scene("dally[timers=infinite]", build_topology(LEVELS, specs), free=(0, 4, 4))
     assert scene.arrive(0.0, ("a", 6)) == []  # the large machine may become free
     scene.vacate(1.0, 0)
-    scene.at(2.0, ev.Interrupted("a", 0.0, "test"), ev.MachineDown(0))
-    assert len(scene.scheduler.jobs["a"].placement.slices) == 2  # type: ignore[union-attr]
+    scene.at(2.0, ev.Interrupted("a", 0.0, "test"), ev.MachineDown(scene.name(0)))
+    assert len(scene.scheduler.books.jobs["a"].placement.slices) == 2  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("timers", "starts"), [("none", True), ("infinite", False), ("auto", False)])
@@ -177,8 +183,8 @@ def test_a_wait_that_paid_makes_the_next_one_of_that_demand_longer() -> None:
     scene = Scene("dally[timers=auto,floors=0.25/9]", cluster(1, 3, 4), free=(0, 1, 2))
     scene.arrive(0.0, ("a", 4))
     scene.vacate(3 * HOUR, 0)
-    assert scene.scheduler.jobs["a"].placement == at((0, 0b1111))  # a machine, after three leases
-    scene.scheduler.free.give_mask(1, 0b0010)  # four free, two each of two machines
+    assert scene.scheduler.books.jobs["a"].placement == at((0, 0b1111))  # a machine, after three leases
+    scene.scheduler.books.view.free.give_mask(1, 0b0010)  # four free, two each of two machines
     scene.arrive(4 * HOUR, ("b", 4), ("c", 3))
     assert scene.reason("b").until == 7 * HOUR  # type: ignore[attr-defined]
     assert scene.reason("c").until == 4.25 * HOUR  # type: ignore[attr-defined]  # another demand: its floor
@@ -195,12 +201,12 @@ def test_where_tuned_timers_cross_the_rack_timer_alone_opens_the_cluster() -> No
 def test_starvation_starts_anew_when_gpus_are_lost_and_when_they_are_got() -> None:
     scene = Scene(MANUAL, free=(4, 2, 2, 0))
     scene.arrive(0.0, ("a", 4))
-    assert scene.scheduler.jobs["a"].placement == at((0, 0b1111))
-    scene.at(HOUR, ev.Interrupted("a", 0.0, "test"), ev.MachineDown(0))
+    assert scene.scheduler.books.jobs["a"].placement == at((0, 0b1111))
+    scene.at(HOUR, ev.Interrupted("a", 0.0, "test"), ev.MachineDown(scene.name(0)))
     assert scene.ring(5.99 * HOUR) == []  # would have been six hours since its arrival
     (start,) = scene.ring(6 * HOUR)  # five leases, the timer of the rack, since it lost its GPUs
     assert [machine for machine, _ in start.placement.slices] == [1, 2]
-    assert scene.scheduler.jobs["a"].starvation(7 * HOUR) == HOUR
+    assert scene.scheduler.books.jobs["a"].starvation(7 * HOUR) == HOUR
 
 
 def test_the_reason_names_the_level_what_is_free_there_the_timer_and_the_time_left() -> None:
@@ -230,11 +236,11 @@ def test_the_job_slowed_most_by_its_placements_is_offered_first_and_one_that_nev
     scene.arrive(0.0, ("fast", 4), ("slow", 4))
     scene.runs_at("fast", 0.9)
     scene.runs_at("slow", 0.3)
-    scene.at(100.0, ev.Interrupted("fast", 90.0, "test"), ev.Interrupted("slow", 30.0, "test"), ev.MachineDown(0),
-             ev.MachineDown(1))  # fmt: skip
+    scene.at(100.0, ev.Interrupted("fast", 90.0, "test"), ev.Interrupted("slow", 30.0, "test"), ev.MachineDown(scene.name(0)),
+             ev.MachineDown(scene.name(1)))  # fmt: skip
     scene.arrive(200.0, ("new", 4))
-    assert [a.job for a in scene.at(300.0, ev.MachineUp(0))] == ["new"]
-    assert [a.job for a in scene.at(400.0, ev.MachineUp(1))] == ["slow"]
+    assert [a.job for a in scene.at(300.0, ev.MachineUp(scene.name(0)))] == ["new"]
+    assert [a.job for a in scene.at(400.0, ev.MachineUp(scene.name(1)))] == ["slow"]
 
 
 def test_jobs_that_declare_nothing_are_ordered_by_what_was_measured() -> None:
@@ -242,9 +248,9 @@ def test_jobs_that_declare_nothing_are_ordered_by_what_was_measured() -> None:
     scene.arrive(0.0, ("quiet", 4), ("chatty", 4))
     scene.runs_at("quiet", 1.0, exposed=0.1)
     scene.runs_at("chatty", 1.0, exposed=0.6)
-    scene.at(100.0, ev.Interrupted("quiet", 0.0, "test"), ev.Interrupted("chatty", 0.0, "test"), ev.MachineDown(0),
-             ev.MachineDown(1))  # fmt: skip
-    assert [a.job for a in scene.at(400.0, ev.MachineUp(1))] == ["chatty"]
+    scene.at(100.0, ev.Interrupted("quiet", 0.0, "test"), ev.Interrupted("chatty", 0.0, "test"), ev.MachineDown(scene.name(0)),
+             ev.MachineDown(scene.name(1)))  # fmt: skip
+    assert [a.job for a in scene.at(400.0, ev.MachineUp(scene.name(1)))] == ["chatty"]
 
 
 def test_among_equals_who_starves_longest_and_then_who_came_first_is_served() -> None:
@@ -267,7 +273,7 @@ def lease_scene(policy: str, free: tuple[int, ...] = (4, 0, 0, 0)) -> Scene:
 def test_a_lease_that_nobody_else_wants_is_extended_at_no_cost() -> None:
     scene = lease_scene("dally[timers=auto]")
     assert scene.at(HOUR, ev.LeaseEnded("held")) == [pl.Extend("held", HOUR)]
-    assert scene.scheduler.jobs["held"].preemptions == 0
+    assert scene.scheduler.books.jobs["held"].preemptions == 0
 
 
 def test_a_job_before_it_in_the_order_takes_the_gpus_of_an_ended_lease() -> None:
@@ -283,7 +289,7 @@ def test_whether_it_keeps_them_is_decided_by_who_was_slowed_more(speed: float, k
     scene.runs_at("held", speed)
     scene.arrive(0.0, ("other", 4))
     scene.runs_at("other", 0.5)
-    scene.at(100.0, ev.Interrupted("other", 50.0, "test"), ev.MachineDown(1))
+    scene.at(100.0, ev.Interrupted("other", 50.0, "test"), ev.MachineDown(scene.name(1)))
     actions = scene.at(HOUR, ev.LeaseEnded("held"))
     assert (pl.Extend("held", HOUR) in actions) is keeps
     assert (pl.Preempt("held") in actions) is not keeps
@@ -293,9 +299,9 @@ def far_scene(policy: str) -> Scene:
     """`far` sits on two machines of a rack because its timers let it."""
     scene = Scene(policy, free=(2, 2, 0, 0))
     scene.arrive(0.0, ("far", 4))
-    if scene.scheduler.jobs["far"].placement is None:
+    if scene.scheduler.books.jobs["far"].placement is None:
         scene.ring(scene.wakes()[-1])
-    assert len(scene.scheduler.jobs["far"].placement.slices) == 2  # type: ignore[union-attr]
+    assert len(scene.scheduler.books.jobs["far"].placement.slices) == 2  # type: ignore[union-attr]
     scene.runs_at("far", 0.5)
     return scene
 

@@ -54,10 +54,10 @@ def test_a_lease_always_ends_for_the_scheduler_too_whatever_the_rounding(
     class Watching(Scripted):
         preempts = True
 
-        def plan(self, view, now):  # type: ignore[no-untyped-def]
+        def plan(self, view, memory, now):  # type: ignore[no-untyped-def]
             if any(isinstance(e, ev.LeaseEnded) for e in view.news):
                 ended.append(len(view.preemptible))
-            return super().plan(view, now)
+            return super().plan(view, memory, now)
 
     play([job("a", 1, lease + 3 * step, at_time)], cluster(1, 1), Watching([pl.Start("a", HERE, lease)]),
          network=StepsOf(step))  # fmt: skip
@@ -95,8 +95,8 @@ def test_a_policy_that_only_sets_timers_and_starts_nobody_is_given_up_on(monkeyp
     monkeypatch.setattr("dally.simulator.world._STUCK", 50)
 
     class Dreamer(Scripted):
-        def plan(self, view, now):  # type: ignore[no-untyped-def]
-            return [*super().plan(view, now), pl.WakeAt(now + 1)]
+        def plan(self, view, memory, now):  # type: ignore[no-untyped-def]
+            return [*super().plan(view, memory, now), pl.WakeAt(now + 1)]
 
     played = play([job("a", 1, 5)], cluster(1, 1), Dreamer())
     assert played.outcome("a") == "unfinished"

@@ -20,7 +20,7 @@ ONE = cluster(1, 1)
 def test_work_since_the_last_checkpoint_is_lost_and_done_again(interval: float, kept: float) -> None:
     faults = outages(ONE, {0: [(25, 40)]}, checkpoint_interval=interval)
     played = play([job("a", 1, 100)], ONE, "fifo", faults=faults)
-    assert played.of(ev.Interrupted) == [(25, ev.Interrupted("a", kept, "machine 0 went down"))]
+    assert played.of(ev.Interrupted) == [(25, ev.Interrupted("a", kept, "machine m0 went down", 25 - kept))]
     assert played.times(pl.Start, "a") == [0, 40]
     assert played.end("a") == 40 + 100 - kept
     assert played.run.lost_work_gpu_seconds == 25 - kept

@@ -11,7 +11,7 @@ from builders import cluster, seeded_trace
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger, Row
 from dally.simulator.experiment import Experiment, FaultRules
-from dally.simulator.journal_file import read_journal
+from dally.store.journal_file import read_journal
 from dally.simulator.sweep import run_all
 
 TREE = cluster(2, 2, 4)
@@ -27,12 +27,13 @@ def test_a_journal_read_back_gives_the_same_ledger_as_the_run(tmp_path: Path, na
     file = tmp_path / name
     run = EXPERIMENT.run("srtf", journal=str(file))
     again = Ledger(TREE)
-    for now, entry in read_journal(file):
-        again(now, entry)
+    for instant in read_journal(file):
+        again(instant)
     assert [figures(row) for row in again.rows] == [figures(row) for row in run.ledger.rows]
     assert again.segments == run.ledger.segments
     assert (again.time, again.busy, again.queue) == (run.ledger.time, run.ledger.busy, run.ledger.queue)
     assert again.leaving_gpu_seconds == run.ledger.leaving_gpu_seconds
+    assert again.lost_work_gpu_seconds == run.lost_work_gpu_seconds > 0
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])

@@ -20,14 +20,19 @@ def command(job: str, run: Path) -> None:
     dally explain 42 out
     """
     from dally.report.story import tell
-    from dally.simulator.journal_file import read_journal
+    from dally.store.journal_file import JournalReader
 
-    if run.is_dir():
-        found = sorted(run.glob("journal.jsonl*"))
-        if not found:
-            inside = sorted(path.parent.name for path in run.glob("*/journal.jsonl*"))
-            which = f"; name the folder of one policy: {', '.join(inside)}" if inside else ""
-            raise UserError(f"{run} holds no journal{which}")
-        run = found[0]
-    for line in tell(job, read_journal(run)):
+    for line in tell(job, JournalReader(journal_in(run))):
         print(line)
+
+
+def journal_in(run: Path) -> Path:
+    """The journal of a folder that `--out` wrote, or the file itself."""
+    if not run.is_dir():
+        return run
+    found = sorted(run.glob("journal.jsonl*"))
+    if not found:
+        inside = sorted(path.parent.name for path in run.glob("*/journal.jsonl*"))
+        which = f"; name the folder of one policy: {', '.join(inside)}" if inside else ""
+        raise UserError(f"{run} holds no journal{which}")
+    return found[0]

@@ -14,6 +14,7 @@ COMMANDS = {
     "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
     "compare": ("compare", "Replay a trace under several policies, side by side."),
     "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
+    "journal": ("journal", "Show, verify, replay and compare journals."),
     "network": ("network", "Say what a training step is made of, or check the network model."),
     "reproduce": ("reproduce", "Run a paper's comparison again, its figures beside ours."),
     "trace": ("trace", "Convert, describe, validate and synthesise traces."),

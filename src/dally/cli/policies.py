@@ -35,6 +35,7 @@ def command(name: str | None, as_json: bool) -> None:
         out.print(f"  source: {getattr(maker, 'source', 'not said')}", style="dim")
         table = Table(box=None, padding=(0, 2), show_header=False)
         for row in describe_options(maker):
-            table.add_row(f"  {row.name}", row.values, f"default {row.default}", row.help, f"({row.source})")
+            about = f"{row.help} \\[{row.only_with}]" if row.only_with else row.help
+            table.add_row(f"  {row.name}", row.values, f"default {row.default}", about, f"({row.source})")
         out.print(table)
         out.print()

@@ -36,6 +36,7 @@ class Books:
         self.preempts = preempts
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
         self.view.down, self.view.reasons = self.down, self.reasons
+        self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
         self._unranked: dict[str, ActiveJob] = {}
         self._lay_out(shares)
         self._apply: dict[type, Callable[[float, Any], str | None]] = {
@@ -46,6 +47,10 @@ class Books:
             ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
+        }  # fmt: skip
+        self._carry: dict[type, Callable[[float, Any], None]] = {
+            pl.Start: self._occupy, pl.Migrate: self._occupy, pl.Resize: self._occupy, pl.Wait: self._said,
+            pl.WakeAt: self._wake_at, pl.Extend: self._extend, pl.Reshare: self._reshare,
         }  # fmt: skip
 
     def _lay_out(self, shares: bool) -> None:
@@ -75,7 +80,7 @@ class Books:
                     view.preemptible.discard(job)
                     view.preemptible.add(job, policy.rank(view, memory, job, now))
             self._unranked.clear()
-        for job in named:
+        for job in named or ():
             for ranking in (view.waiting, view.preemptible):
                 if job.id in ranking:
                     ranking.discard(job)
@@ -275,6 +280,7 @@ class Books:
         for machine in self.down:
             view.free.take_mask(machine, view.free.masks[machine])
         view.layout += 1
+        self.laid_out_before = self.laid_out_before or before
         return None
 
     def _lease_ended(self, now: float, event: ev.LeaseEnded) -> str | None:
@@ -329,35 +335,37 @@ class Books:
         """The plan without what has been said before: reasons that still hold, a timer that is set."""
         reasons = self.reasons
         return [action for action in plan
-                if not (reasons.get(action.who) == action.reason if isinstance(action, pl.Wait) else
-                        isinstance(action, pl.WakeAt) and action.time == self.timer)]  # fmt: skip
+                if not (isinstance(action, pl.Wait) and reasons.get(action.who) == action.reason)
+                and not (isinstance(action, pl.WakeAt) and action.time == self.timer)]  # fmt: skip
 
     def decided(self, now: float, plan: Sequence[Decided]) -> None:
         """Make a plan that keeps the rules the state of the house."""
-        vacated: list[ActiveJob] = []
+        vacated = [self._vacate(now, action) for action in plan if type(action) in _MOVES]
         for action in plan:
-            if isinstance(action, (pl.Preempt, pl.Migrate, pl.Resize)):
-                vacated.append(self._vacate(now, action))
-        for action in plan:
-            if isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
-                self._occupy(now, action)
-            elif isinstance(action, pl.Wait):
-                self.reasons[action.who] = action.reason
-            elif isinstance(action, pl.WakeAt):
-                self.timer = action.time
-            elif isinstance(action, pl.Extend):
-                job = self.jobs[action.job]
-                job.lease_until = now + action.lease
-                self.view.preemptible.discard(job)
-            elif isinstance(action, pl.Reshare):
-                job = self.jobs[action.job]
-                job.move("reshare")
-                self.residents.reshare(now, job, action.share)
+            carry = self._carry.get(type(action))
+            if carry is not None:
+                carry(now, action)
         for job in vacated:
             if job.state is State.YIELDING:
                 self._keep_until_yielded(job)
 
-    def _vacate(self, now: float, action: pl.Moves) -> ActiveJob:
+    def _said(self, now: float, action: pl.Wait) -> None:
+        self.reasons[action.who] = action.reason
+
+    def _wake_at(self, now: float, action: pl.WakeAt) -> None:
+        self.timer = action.time
+
+    def _extend(self, now: float, action: pl.Extend) -> None:
+        job = self.jobs[action.job]
+        job.lease_until = now + action.lease
+        self.view.preemptible.discard(job)
+
+    def _reshare(self, now: float, action: pl.Reshare) -> None:
+        job = self.jobs[action.job]
+        job.move("reshare")
+        self.residents.reshare(now, job, action.share)
+
+    def _vacate(self, now: float, action: Any) -> ActiveJob:
         job = self.jobs[action.job]
         assert job.placement is not None
         job.accrue(now)

@@ -39,8 +39,14 @@ class Refused(NamedTuple):
     rule: str
 
 
+class InCharge(NamedTuple):
+    """From here on this policy decides."""
+
+    policy: str
+
+
 Happened = Event | Odd
-Decided = Action | Stop | Rejected | Leaving | Refused
+Decided = Action | Stop | Rejected | Leaving | Refused | InCharge
 Entry = Happened | Decided
 
 
@@ -74,6 +80,16 @@ class Journal:
         for sink in self.sinks:
             sink(instant)
         self.instants += 1
+
+
+def one_by_one(see: Callable[[float, Entry], None]) -> Sink:
+    """A sink for those who look at entries one at a time."""
+
+    def sink(instant: Instant) -> None:
+        for entry in instant.entries():
+            see(instant.time, entry)
+
+    return sink
 
 
 def flat(instants: Iterable[Instant]) -> Iterator[tuple[float, Entry]]:

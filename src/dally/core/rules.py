@@ -7,9 +7,8 @@ a note of what would be free. Nothing is changed by looking.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from typing import NamedTuple
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
@@ -36,8 +35,12 @@ class Rules:
     def look(self, now: float, plan: Sequence[pl.Action]) -> Broken | list[Leaving]:
         """The first rule the plan breaks; where it keeps them all, which GPUs those it preempts keep until they have
         saved their checkpoints: what they held and nobody is given."""
-        with self._view.groups.trial() if self._shares else nullcontext():
-            look = _Look(now, self._view, self._jobs, self._interference, self._shares)
+        if not plan:
+            return _unexplained(self._view, (), ()) or []
+        look = _Look(now, self._view, self._jobs, self._interference, self._shares)
+        if not self._shares:
+            return look.at(plan) or look.leaving()
+        with self._view.groups.trial():
             return look.at(plan) or look.leaving()
 
 
@@ -58,31 +61,34 @@ class _Look:
         self.said: set[str | pl.Demand] = set()
 
     def at(self, plan: Sequence[pl.Action]) -> Broken | None:
+        moves = False
         for action in plan:
-            if isinstance(action, (pl.Preempt, pl.Migrate, pl.Resize)):
+            if type(action) in _MOVES:
+                moves = True
                 rule = self._vacating(action)
                 if rule is not None:
-                    return Broken(action.job, rule)
+                    return Broken(getattr(action, "job", "any"), rule)
         for action in plan:
-            if isinstance(action, pl.Wait):
-                self.said.add(action.who)
-            elif isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
-                rule = self._placing(action)
-                if rule is not None:
-                    return Broken(action.job, rule)
-            elif isinstance(action, pl.WakeAt):
-                if not action.time > self.now:
-                    return Broken("any", f"asks to be woken at {action.time!r}, which is not after now "
-                                  f"({self.now!r}): time would stand still")  # fmt: skip
-            elif isinstance(action, (pl.Extend, pl.Reshare)):
-                rule = self._staying(action)
-                if rule is not None:
-                    return Broken(action.job, rule)
-            elif not isinstance(action, pl.Preempt):
-                return Broken("any", f"the plan holds {action!r}, which is no action of a policy")
-        return self._unexplained()
+            check = _CHECKS.get(type(action))
+            if check is None:
+                if not moves or type(action) is not pl.Preempt:
+                    return Broken("any", f"the plan holds {action!r}, which is no action of a policy")
+                continue
+            rule = check(self, action)
+            if rule is not None:
+                return Broken(getattr(action, "job", "any"), rule)
+        return _unexplained(self.view, self.said, self.started)
 
-    def _vacating(self, action: pl.Moves) -> str | None:
+    def _waiting(self, action: pl.Wait) -> str | None:
+        self.said.add(action.who)
+        return None
+
+    def _waking(self, action: pl.WakeAt) -> str | None:
+        if action.time > self.now:
+            return None
+        return f"asks to be woken at {action.time!r}, which is not after now ({self.now!r}): time would stand still"
+
+    def _vacating(self, action: Any) -> str | None:
         job = self.jobs.get(action.job)
         if job is None:
             return "is not known"
@@ -130,35 +136,26 @@ class _Look:
         job = self.jobs.get(action.job)
         if job is None:
             return "is not known"
-        running = job.state is State.RUNNING and job.id not in self.vacated
         if isinstance(action, pl.Extend):
-            if not running:
+            if job.state is not State.RUNNING or job.id in self.vacated:
                 return f"is {job.state.value}; only a running job has a lease"
             return None if action.lease >= 0 else f"a lease of {action.lease!r} s is no time"
-        if job.id in self.vacated and self.vacated[job.id] is not pl.Preempt:
-            running = job.id in self.groups  # it was moved before in this plan
-        if not running or job.placement is None:
-            return f"is {job.state.value}; only a running job has a share of GPUs"
+        if not self.shares:
+            return "is given a share of GPUs, and the policy does not declare that it shares (shares = True)"
+        if job.id not in self.groups:  # as they are after what the plan did so far
+            return f"is {job.state.value}; only a job that has GPUs has a share of them"
         if action.share.beside == job.id:
             return "cannot be packed beside itself"
-        group = self.groups.of(job.id) if job.id in self.groups else None
-        rule = self._share(job, action.share, group, job.placement if group is None else group.placement)
+        group = self.groups.of(job.id)
+        rule = self._share(job, action.share, group, group.placement)
         if rule is None:
             self.groups.reshare(job.id, action.share)
         return rule
 
-    def _unexplained(self) -> Broken | None:
-        """Every waiting job has a reason: the plan gives one per demand, and may add some for single jobs."""
-        reasons = self.view.reasons
-        for demand, bucket in self.view.waiting.buckets.items():
-            if demand not in reasons and demand not in self.said:
-                left = [entry[4] for entry in bucket.entries if entry[4].id not in self.started]
-                if left:
-                    return Broken(left[0].id, f"waits, and the plan gives no reason for jobs of demand {tuple(demand)}")
-        return None
-
     def leaving(self) -> list[Leaving]:
-        found = []
+        found: list[Leaving] = []
+        if not self.vacated:
+            return found
         left = {machine: mask & ~self.taken.get(machine, 0) for machine, mask in self.freed.items()}
         for job_id, kind in self.vacated.items():
             placement = self.jobs[job_id].placement
@@ -225,6 +222,18 @@ class _Look:
         return None if reason is None else f"cannot be packed beside {', '.join(packed)}: {reason}"
 
 
+def _unexplained(view: View, said: Container[str | pl.Demand], started: Container[str]) -> Broken | None:
+    """Every waiting job has a reason: the plan gives one per demand, and may add some for single jobs."""
+    reasons = view.reasons
+    for demand, bucket in view.waiting.buckets.items():
+        if demand not in reasons and demand not in said:
+            for entry in bucket.entries:
+                if entry[4].id not in started:
+                    rule = f"waits, and the plan gives no reason for jobs of demand {tuple(demand)}"
+                    return Broken(entry[4].id, rule)
+    return None
+
+
 def _size(job: ActiveJob, action: pl.Places) -> str | None:
     given = 0
     for _, mask in action.placement.slices:
@@ -242,3 +251,10 @@ def _size(job: ActiveJob, action: pl.Places) -> str | None:
     if given != gang or given != action.placement.gpus:
         return f"a gang of {gang} was given {given} GPUs: a gang is whole or nothing"
     return None
+
+
+_MOVES = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
+_CHECKS: dict[type, Callable[[_Look, Any], str | None]] = {
+    pl.Start: _Look._placing, pl.Migrate: _Look._placing, pl.Resize: _Look._placing, pl.Wait: _Look._waiting,
+    pl.WakeAt: _Look._waking, pl.Extend: _Look._staying, pl.Reshare: _Look._staying,
+}  # fmt: skip

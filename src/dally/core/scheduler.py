@@ -12,11 +12,25 @@ from typing import NamedTuple, Protocol
 
 from dally.core import events as ev
 from dally.core import plan as pl
+from dally.core.active import ActiveJob
 from dally.core.books import Books
 from dally.core.errors import PlanError
 from dally.core.estimates import Declared, Estimates
-from dally.core.journal import Decided, Entry, Happened, Instant, Journal, Refused
-from dally.core.policy import Meter, Policy
+from dally.core.free import FreeGpus
+from dally.core.journal import (
+    Decided,
+    Entry,
+    Happened,
+    InCharge,
+    Instant,
+    Journal,
+    Leaving,
+    Odd,
+    Refused,
+    Rejected,
+)
+from dally.core.memory import Memory
+from dally.core.policy import Meter, Policy, PolicyBase, View
 from dally.core.reasons import Reason
 from dally.core.rules import Broken, Rules
 from dally.core.sharing import Interference, NoInterference
@@ -50,6 +64,7 @@ class Scheduler:
                  meter: Meter | None = None, *, strict: bool = True) -> None:  # fmt: skip
         self.world, self.journal, self.policy = world, journal, policy
         self.strict = strict  # whether a broken rule ends the run, or is written down and passed over
+        self.time = 0.0  # of the latest instant
         self.events = 0
         self._interference = interference or NoInterference()
         self.books = Books(topology, estimates or Declared(), self._interference, meter,
@@ -57,8 +72,21 @@ class Scheduler:
         self.memory = policy.new_memory()
         self._rules = Rules(self.books.view, self.books.jobs, self._interference, policy.shares)
         self._unwritten: list[Happened] = []  # part of the books, not yet of the journal
-        self._news: list[Happened] = []  # what the policy has not planned with yet
+        self.news: list[Happened] = []  # what the policy has not planned with yet
+        self._listens = _listens(policy)
         policy.attach(self.books.view, self.memory)
+
+    @property
+    def view(self) -> View:
+        return self.books.view
+
+    @property
+    def jobs(self) -> dict[str, ActiveJob]:
+        return self.books.jobs
+
+    @property
+    def free(self) -> FreeGpus:
+        return self.books.view.free
 
     def run(self, between: Callable[[float], bool] | None = None) -> None:
         """Until the world has nothing more to report, or `between` (called after each instant) says stop."""
@@ -75,28 +103,25 @@ class Scheduler:
     def absorb(self, now: float, events: Sequence[ev.Event]) -> None:
         """What happened becomes part of the books and of the policy's memory."""
         books = self.books
-        seen: list[Happened] = []
-        relaid = False
-        for event in events:
-            relaid |= isinstance(event, ev.MachinesChanged)
-            before = books.view.topology
-            seen.append(books.happened(now, event))
-            if relaid and books.view.topology is not before:
-                self._relay(before)
+        self.time = now
+        seen = [books.happened(now, event) for event in events]
+        if books.laid_out_before is not None:
+            self._relay(books.laid_out_before)
+            books.laid_out_before = None
         self.events += len(seen)
         self._unwritten += seen
-        self._news += seen
+        self.news += seen
         self.hear(now, seen)
 
     def hear(self, now: float, entries: Sequence[Entry]) -> None:
         """The policy hears of entries it has not decided itself, and jobs are ranked anew."""
-        view, memory = self.books.view, self.memory
-        self.books.rank(self.policy, memory, now, self.policy.hear(view, memory, now, entries))
+        policy, books, memory = self.policy, self.books, self.memory
+        books.rank(policy, memory, now, policy.hear(books.view, memory, now, entries) if self._listens else ())
 
     def ask(self, now: float) -> Answer:
         """What the policy would decide now. Changes nothing: ask as often as you like."""
         view, memory = self.books.view, self.memory
-        view.news = tuple(self._news)
+        view.news = tuple(self.news)
         memory.begin()
         try:
             plan = self.policy.plan(view, memory, now)
@@ -107,28 +132,29 @@ class Scheduler:
 
     def decide(self, now: float) -> None:
         """Ask the policy and do as it says."""
-        books, view, memory = self.books, self.books.view, self.memory
-        view.news = self._news
+        books, memory = self.books, self.memory
+        view = books.view
+        view.news = self.news
         memory.begin()
         try:
             plan = self.policy.plan(view, memory, now)
             found = self._rules.look(now, plan)
             if isinstance(found, Broken):
                 raise PlanError(self.policy.name, *found)
-            decided: list[Decided] = [*books.answers, *books.news_in(plan), *found]
-            self._write(now, decided)
+            decided: list[Decided] = [*books.answers, *books.news_in(plan), *found] if plan or books.answers else []
+            self.write(now, decided)
         except PlanError as error:
             memory.drop()
             if self.strict:
                 raise
             plan, decided = [], [*books.answers, Refused(error.policy, error.job, error.rule)]
-            self._write(now, decided)
+            self.write(now, decided)
         except BaseException:
             memory.drop()
             raise
         else:
             memory.keep()
-        self._news = []
+        self.news = []
         books.answers.clear()
         if decided:
             books.decided(now, decided)
@@ -139,9 +165,23 @@ class Scheduler:
         consequences = self.world.carry_out(now, decided)
         if consequences:
             self.absorb(now, consequences)
-            self._write(now, None)
+            self.write(now, None)
 
-    def _write(self, now: float, decided: Sequence[Decided] | None) -> None:
+    def follow(self, instant: Instant) -> None:
+        """What was recorded is taken as it is: nobody is asked, and nothing is written or handed over again. The policy
+        hears of the decisions as of somebody else's."""
+        now, decided = instant.time, instant.decided
+        self.absorb(now, [entry for entry in instant.happened if not isinstance(entry, Odd)])
+        self._unwritten.clear()
+        self.books.answers.clear()
+        if decided is not None:
+            self.news = []
+            self.books.decided(now, decided)
+            self.hear(now, [entry for entry in decided if not isinstance(entry, (pl.Wait, Leaving, Rejected))])
+        self.journal.instants += 1
+
+    def write(self, now: float, decided: Sequence[Decided] | None) -> None:
+        """One record of what happened since the last one and what was decided; `None`: nobody was asked."""
         if self._unwritten or decided:
             self.journal.write(Instant(now, tuple(self._unwritten), None if decided is None else tuple(decided)))
             self._unwritten = []
@@ -152,23 +192,34 @@ class Scheduler:
 
     # --- what changes underneath ----------------------------------------------------------------------------
 
-    def put_in_charge(self, policy: Policy, now: float) -> None:
+    def put_in_charge(self, policy: Policy, now: float, *, written: bool = True) -> None:
         """Another policy takes over what is there: it hears of every job as if it had just arrived, and of those that
         run as started by somebody else."""
         books = self.books
-        books.preempts = policy.preempts
         books.share_out(policy.shares)
+        books.preempts = policy.preempts
         self._rules = Rules(books.view, books.jobs, self._interference, policy.shares)
-        self.policy, self.memory = policy, policy.new_memory()
-        for ranking in (books.view.waiting, books.view.preemptible):
-            ranking.unwatch()
-        policy.attach(books.view, self.memory)
+        self.policy = policy
+        self._listens = _listens(policy)
+        self.resume_with(policy.new_memory())
         self.hear(now, books.as_found())
         books.rank_all(policy, self.memory, now)
+        if written:
+            self.write(now, [InCharge(policy.name)])
+
+    def resume_with(self, memory: Memory) -> None:
+        """The policy goes on with this memory; its caches are made anew."""
+        self.memory = memory
+        for ranking in (self.books.view.waiting, self.books.view.preemptible):
+            ranking.unwatch()
+        self.policy.attach(self.books.view, memory)
 
     def _relay(self, before: Topology) -> None:
         """Machines have other numbers now: what the policy remembers of them goes by their names."""
-        self.memory = type(self.memory).load(self.memory.save(before), self.books.view.topology)
-        for ranking in (self.books.view.waiting, self.books.view.preemptible):
-            ranking.unwatch()
-        self.policy.attach(self.books.view, self.memory)
+        self.resume_with(type(self.memory).load(self.memory.save(before), self.books.view.topology))
+
+
+def _listens(policy: Policy) -> bool:
+    """Whether it hears anything at all: a call per instant less for those who do not."""
+    deaf: object = PolicyBase.hear
+    return type(policy).hear is not deaf

@@ -109,6 +109,10 @@ class Group:
             return 1.0
         return self.weight(self.turn(job_id)) / sum(self.weight(turn) for turn in self.turns)
 
+    def restore(self, turns: list[list[str]], shares: dict[str, Share]) -> None:
+        """As a snapshot says it was."""
+        self.turns, self._shares = turns, shares
+
     def _add(self, job_id: str, share: Share) -> None:
         if share.beside is None:
             self.turns.append([job_id])

@@ -28,7 +28,7 @@ TRANSITIONS: dict[str, dict[State, State]] = {
     "yield": {State.YIELDING: State.WAITING, State.LOST: State.WAITING},
     "migrate": {State.RUNNING: State.STARTING},
     "resize": {State.RUNNING: State.STARTING},
-    "reshare": {State.RUNNING: State.RUNNING},
+    "reshare": {State.RUNNING: State.RUNNING, State.STARTING: State.STARTING},
     "lose": {State.STARTING: State.LOST, State.RUNNING: State.LOST, State.YIELDING: State.LOST},
     "find": {State.LOST: State.RUNNING},
     "find-yielding": {State.LOST: State.YIELDING},

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from dally.core.errors import UserError
 from dally.core.policy import Policy
@@ -21,12 +21,46 @@ from dally.core.units import seconds
 GROUP = "dally.policies"
 
 
-def option(default: Any, help: str, *, source: str = "ours", unit: str | None = None) -> Any:
+class Condition(NamedTuple):
+    """Which values of other options an option depends on, and the sentence that says so where it would do nothing."""
+
+    why: str
+    counts: bool  # where one of the others has one of its values: whether the option counts there only, or not there
+    others: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    def holds(self, options: Any) -> bool:
+        return any(getattr(options, name) in values for name, values in self.others) is self.counts
+
+    def text(self) -> str:
+        """As the listing says it: `only with continuous=true or queues=1`."""
+        choices = [f"{name}={'|'.join(map(_show, values))}" for name, values in self.others]
+        return f"{'only' if self.counts else 'not'} with {' or '.join(choices)}"
+
+
+def when(why: str, /, **others: Any) -> Condition:
+    """The option counts only where one of these others has one of these values; a tuple is several of them."""
+    return Condition(why, True, _alternatives(others))
+
+
+def unless(why: str, /, **others: Any) -> Condition:
+    """The option does not count where one of these others has one of these values."""
+    return Condition(why, False, _alternatives(others))
+
+
+def _alternatives(others: dict[str, Any]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in others.items())
+
+
+def option(default: Any, help: str, *, source: str = "ours", unit: str | None = None,
+           only_with: Condition | tuple[Condition, ...] = ()) -> Any:  # fmt: skip
     """A field of a policy's options: default, what it does, where the default comes from.
 
-    `unit="s"`: people may write `10m`; the policy gets seconds.
+    `unit="s"`: people may write `10m`; the policy gets seconds. `only_with`: conditions on other options (`when`,
+    `unless`), all of which must hold for this one to do anything; where one does not, a value other than the default
+    is refused with its sentence.
     """
-    return field(default=default, metadata={"help": help, "source": source, "unit": unit})
+    conditions = (only_with,) if isinstance(only_with, Condition) else only_with
+    return field(default=default, metadata={"help": help, "source": source, "unit": unit, "only_with": conditions})
 
 
 class PolicyClass(Protocol):
@@ -45,6 +79,7 @@ class OptionInfo:
     values: str
     help: str
     source: str
+    only_with: str  # where it counts; empty: everywhere
 
 
 def split_policies(text: str) -> list[str]:
@@ -77,7 +112,18 @@ def make_policy(text: str) -> Policy:
         if key in chosen:
             raise UserError(f"policy {name!r}: option {key!r} is given twice")
         chosen[key] = _read(name, key, value.strip(), hints[key], known[key].metadata.get("unit"))
-    return maker(maker.Options(**chosen))
+    options = maker.Options(**chosen)
+    refuse_idle_options(name, options)
+    return maker(options)
+
+
+def refuse_idle_options(name: str, options: Any) -> None:
+    """An option that would do nothing beside the others is refused, with the first sentence that says why."""
+    for f in dataclasses.fields(options):
+        if getattr(options, f.name) != f.default:
+            for condition in f.metadata.get("only_with", ()):
+                if not condition.holds(options):
+                    raise UserError(f"policy {name!r}: {f.name} would do nothing here: {condition.why}")
 
 
 def load_policy_class(name: str) -> PolicyClass:
@@ -123,7 +169,8 @@ def describe_options(maker: PolicyClass) -> list[OptionInfo]:
         default = "" if f.default is MISSING else _show(f.default)
         meta = f.metadata
         rows.append(OptionInfo(f.name, default, _values(hints[f.name], meta.get("unit")),
-                               meta.get("help", ""), meta.get("source", "ours")))  # fmt: skip
+                               meta.get("help", ""), meta.get("source", "ours"),
+                               "; ".join(condition.text() for condition in meta.get("only_with", ()))))  # fmt: skip
     return rows
 
 

@@ -8,20 +8,22 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.errors import UserError
 from dally.core.job import Job
-from dally.core.journal import Entry, Rejected
+from dally.core.journal import Entry, Odd, Rejected, flat
 from dally.core.reasons import Reason
 from dally.core.sharing import Share
+from dally.core.topology import Topology
 from dally.core.units import show_time
+from dally.store.journal_file import JournalReader
 
 
-def tell(job_id: str, journal: Iterable[tuple[float, Entry]]) -> Iterator[str]:
+def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
     """One line per thing that happened to the job, in order of time."""
     job: Job | None = None
     waiting = False
     said: dict[str | pl.Demand, Reason] = {}
     told: Reason | None = None
     last = 0.0
-    for now, entry in journal:
+    for now, entry in flat(journal):
         last = now
         if isinstance(entry, ev.Arrived) and entry.job.id == job_id:
             job, waiting, told = entry.job, True, None
@@ -30,12 +32,15 @@ def tell(job_id: str, journal: Iterable[tuple[float, Entry]]) -> Iterator[str]:
                 f", {job.model}" if job.model else "")  # fmt: skip
         elif isinstance(entry, pl.Wait):
             said[entry.who] = entry.reason
+        elif job is not None and isinstance(entry, Odd):
+            if getattr(entry.event, "job", None) == job_id:
+                yield f"{_at(now)}  a report that did not fit, {type(entry.event).__name__}: {entry.why}"
         elif job is None or getattr(entry, "job", None) != job_id:
             pass
         else:
-            line = _line(entry)
+            line = _line(entry, journal.topology)
             if line is not None:
-                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted))
+                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed))
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
@@ -50,16 +55,45 @@ def tell(job_id: str, journal: Iterable[tuple[float, Entry]]) -> Iterator[str]:
         yield f"{_at(last)}  still waiting when the journal ends"
 
 
+def ends_of(entries: Iterable[tuple[float, Entry]]) -> dict[str, tuple[str, float]]:
+    """How and when every job ended."""
+    return {entry.job: (type(entry).__name__, now) for now, entry in entries
+            if isinstance(entry, (ev.Finished, ev.Failed, ev.Cancelled, Rejected))}  # fmt: skip
+
+
+def entry_text(entry: Entry, topology: Topology) -> str:
+    """One entry as a line for people."""
+    job = getattr(entry, "job", None)
+    if isinstance(entry, ev.Arrived):
+        wish = f" of type {entry.job.gpu_type}" if entry.job.gpu_type else ""
+        return f"job {entry.job.id}: submitted, {entry.job.gpus} GPUs{wish}"
+    if isinstance(entry, pl.Wait):
+        who = f"job {entry.who}" if isinstance(entry.who, str) else (
+            f"jobs of {entry.who.gpus} {entry.who.gpu_type + ' ' if entry.who.gpu_type else ''}GPUs")
+        return f"{who}: wait, {entry.reason.token.label}: {entry.reason.sentence}"
+    if isinstance(entry, Odd):
+        return f"odd: {entry_text(entry.event, topology)} ({entry.why})"
+    line = _line(entry, topology)
+    if line is None or job is None:
+        fields = ", ".join(f"{name} {value}" for name, value in entry._asdict().items() if value not in ("", None))
+        return _WORDS.get(type(entry), type(entry).__name__) + (f": {fields}" if fields else "")
+    return f"job {job}: {line}"
+
+
+_WORDS: dict[type, str] = {ev.MachineDown: "machine down", ev.MachineUp: "machine up", ev.TimerDue: "a timer rings",
+                           ev.LeaseEnded: "lease ended", ev.Yielded: "checkpoint saved", pl.WakeAt: "to be woken",
+                           ev.MachinesChanged: "machines come and go"}  # fmt: skip
 _ENDS: dict[type, str] = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}
 
 
 _VERBS: dict[type, str] = {pl.Start: "starts on", pl.Migrate: "moves to", pl.Resize: "is resized to"}
 
 
-def _line(entry: Entry) -> str | None:
+def _line(entry: Entry, topology: Topology) -> str | None:
     if isinstance(entry, (pl.Start, pl.Migrate, pl.Resize)):
         slices = entry.placement.slices
-        where = ", ".join(f"{mask.bit_count()} of machine {machine}" for machine, mask in slices[:8])
+        names = topology.machine_names
+        where = ", ".join(f"{mask.bit_count()} of {names[machine]}" for machine, mask in slices[:8])
         more = f" and of {len(slices) - 8} more" if len(slices) > 8 else ""
         verb = _VERBS[type(entry)]
         gpus = entry.placement.gpus
@@ -82,6 +116,16 @@ def _line(entry: Entry) -> str | None:
         return f"keeps its GPUs for another {show_time(entry.lease)}"
     if isinstance(entry, ev.Interrupted):
         return f"interrupted: {entry.cause}"
+    if isinstance(entry, ev.StartFailed):
+        return f"did not start: {entry.cause}"
+    if isinstance(entry, ev.ContactLost):
+        return "contact with it is lost"
+    if isinstance(entry, ev.ContactRestored):
+        return "it is heard of again"
+    if isinstance(entry, ev.Started):
+        return "runs"
+    if isinstance(entry, pl.Stop):
+        return "is told to stop: nobody planned that it runs"
     if isinstance(entry, Rejected):
         return f"turned away, {entry.reason.token.label}: {entry.reason.sentence}"
     return _ENDS.get(type(entry))

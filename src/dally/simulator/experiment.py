@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from dally import __version__
 from dally.catalog.throughputs import Throughputs
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
@@ -14,10 +16,10 @@ from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.costs import make_cost
-from dally.simulator.faults import Faults, Outages
+from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.simulator.journal_file import JournalFile
-from dally.simulator.knowledge import Rates, make_estimates, speeds
+from dally.store.journal_file import JournalFile
+from dally.simulator.knowledge import Profiles, make_estimates, tell
 from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
@@ -54,6 +56,7 @@ class Experiment:
     interference: str = DEFAULT  # between packed jobs: auto, catalog, none, or a file of measured pairs
     measurement_noise: float = NOISE  # of a mini-batch's time as policies read it: sigma of a log-normal factor
     throughputs: Throughputs | None = None  # measured speeds per GPU type; None: those of the network model
+    starts: StartRules = StartRules()  # how soon, and whether, starts are answered
 
     def make_network(self, topology: Topology) -> NetworkModel:
         """The network model, under the table of throughputs where there is one."""
@@ -91,24 +94,26 @@ class Experiment:
         hears of every entry."""
         network = self.make_network(self.topology)
         made = make_policy(policy)
-        workload = self.workload(network, any_type=getattr(made, "chooses_gpu_type", False))
+        workload = self.workload(network, any_type=made.chooses_gpu_type)
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
         interference = make_interference(self.interference, self.throughputs)
-        estimates = make_estimates(self.knowledge, workload.work, self.seed, speeds(workload.reference, network),
-                                   Rates(workload.reference, network, self.topology, interference))  # fmt: skip
+        workload = tell(workload, self.knowledge, self.seed)
+        estimates = Profiles(network, self.topology, interference)
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:
             sinks = listeners
             if journal is not None:
-                about = {"policy": made.name, "trace": self.trace.name, "cluster": self.topology.name,
-                         "network": self.network, "preemption_cost": self.preemption_cost,
-                         "seed": self.seed}  # fmt: skip
-                if getattr(made, "shares", False):
-                    about |= {"slices": self.slices, "measurement_noise": self.measurement_noise}
-                sinks = (files.enter_context(JournalFile(journal, **about)), *listeners)
+                about: dict[str, Any] = {
+                    "policy": made.name, "trace": self.trace.name, "network": self.network,
+                    "preemption_cost": self.preemption_cost, "seed": self.seed, "knowledge": self.knowledge,
+                    "interference": self.interference, "measurement_noise": self.measurement_noise,
+                    "slices": self.slices, "faults": asdict(rules), "starts": asdict(self.starts),
+                    "throughputs": None if self.throughputs is None else self.throughputs.source,
+                    "origin": None, "version": __version__}  # fmt: skip
+                sinks = (files.enter_context(JournalFile(journal, self.topology, **about)), *listeners)
             return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
                             sinks=sinks, progress=progress, interference=interference,
                             meter=NoisyMeter(self.measurement_noise, self.seed),
-                            quanta=self.slices == "quanta")  # fmt: skip
+                            quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed))  # fmt: skip

@@ -1,4 +1,8 @@
-"""What the simulated world lets policies believe about the future: the truth, or the truth with noise."""
+"""What the simulated world lets policies believe about the future: the truth, or the truth with noise.
+
+What a job is said to take, and its step time at reference speed, are written on the job itself before it arrives
+(`tell`), so that the journal holds all a policy was told. Speeds follow from it and the network model (`Profiles`).
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,34 @@ from dally.network.model import NetworkModel
 from dally.policies.placing import place_spread
 from dally.simulator.best import BestPlacement
 from dally.simulator.tabled import Tabled
+from dally.simulator.workload import Workload
+
+class Profiles:
+    """Work as the job says; speeds as a profile of its model on every shape of placement would have them."""
+
+    def __init__(self, network: NetworkModel, topology: Topology, interference: Interference | None = None) -> None:
+        self._network = network
+        self._rates = Rates({}, network, topology, interference)
+
+    def work(self, job: Job) -> float | None:
+        return job.work
+
+    def speed(self, job: Job, placement: Placement) -> float | None:
+        return None if job.reference is None else job.reference / self._network.step_time(job, placement, 0.0).seconds
+
+    def throughput(self, job: Job, gpu_type: str, consolidated: bool = True) -> float | None:
+        return self._rates.throughput(job, gpu_type, consolidated)
+
+    def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
+        return self._rates.together(job, other, gpu_type)
+
+
+def tell(workload: Workload, text: str, seed: int = 0) -> Workload:
+    """The workload with what every job says of itself: `declared`, `noisy=0.7` or `none`."""
+    said, reference = make_estimates(text, workload.work, seed), workload.reference
+    jobs = [replace(job, work=said.work(job), reference=reference.get(job.id)) for job in workload.trace.jobs]
+    return replace(workload, trace=replace(workload.trace, jobs=jobs))
+
 
 Speed = Callable[[Job, Placement], float | None]
 
@@ -44,7 +76,7 @@ class Rates:
         self._steps: dict[tuple[str | None, int, str, bool], float] = {}  # seconds; infinite where it cannot run
 
     def throughput(self, job: Job, gpu_type: str, consolidated: bool) -> float | None:
-        reference = self._reference.get(job.id)
+        reference = self._reference.get(job.id, job.reference)
         if reference is None:
             return None
         key = (job.model, job.gpus, gpu_type, consolidated)
@@ -72,7 +104,8 @@ class Rates:
         if not isinstance(self._network, Tabled):
             return None
         pair = self._network.table.pair(job.model, other.model, job.gpus, gpu_type)
-        mine, others = self._reference.get(job.id), self._reference.get(other.id)
+        mine = self._reference.get(job.id, job.reference)
+        others = self._reference.get(other.id, other.reference)
         return None if pair is None or mine is None or others is None else (pair[0] * mine, pair[1] * others)
 
     def _profiled(self, job: Job, other: Job, kind: str, between: Interference) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.simulator.costs import PreemptionCost, switch_cost
 from dally.simulator.faults import Faults, StartRules
-from dally.simulator.knowledge import Perfect, Rates, speeds
+from dally.simulator.knowledge import Profiles, tell
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.slices import SharingRules
 from dally.simulator.workload import Workload
@@ -44,7 +44,10 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
              *, faults: Faults | None = None, estimates: Estimates | None = None, sinks: tuple[Sink, ...] = (),
              progress: Progress | None = None, segments: bool = True, interference: Interference | None = None,
              meter: Meter | None = None, quanta: bool = False, starts: StartRules | None = None) -> Run:  # fmt: skip
-    """Run the trace to its end, or until `progress` says stop. `quanta`: time slices are run one by one."""
+    """Run the trace to its end, or until `progress` says stop. `quanta`: time slices are run one by one. Without
+    `estimates` policies know what jobs say of themselves; who says nothing at all says the truth."""
+    if estimates is None and all(job.work is None and job.reference is None for job in workload.trace.jobs):
+        workload = tell(workload, "declared")
     trace = workload.trace
     interference = interference or NoInterference()
     types = [machine.gpu_type for machine in topology.machines]
@@ -52,8 +55,7 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     world = SimulatedWorld(workload, topology, network,
                            WorldRules(cost, faults or Faults(), sharing, starts or StartRules()))  # fmt: skip
     ledger = Ledger(topology, segments=segments)
-    known = estimates or Perfect(workload.work, speeds(workload.reference, network),
-                                 Rates(workload.reference, network, topology, interference))  # fmt: skip
+    known = estimates or Profiles(network, topology, interference)
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
     stopped = False
     calls = 0

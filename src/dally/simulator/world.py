@@ -5,13 +5,13 @@ It alone knows the truth about jobs. It tells the scheduler what a real cluster 
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dally.core import events as ev
 from dally.core import plan as pl
+from dally.core.agenda import Agenda
 from dally.core.job import Job, Truth
 from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
@@ -29,8 +29,8 @@ def _order(event: ev.Event) -> int:
 
 _STUCK = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
 
-# What is due, in the heap: time, rank of its kind, order, what happens, to whom, and the epoch it was true in.
-_Due = Callable[[float, Any, int, list[ev.Event]], None]
+
+_STOPS = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,10 @@ class SimulatedWorld:
         self._slices: Slices | None = None  # from the first share on
         self._left: list[str] = []  # jobs that left their links in this instant
         self._vacating: list[tuple[float, Placement]] = []
-        self._heap: list[tuple[float, int, int, _Due, Any, int]] = []
-        self._seq = 0
+        self._agenda = Agenda()
         self._idle_timers = 0
         for machine, down in self.faults.first():
-            self._push(down, ev.MachineDown, self._machine_down, machine)
+            self._agenda.enter(down, ev.MachineDown, self._machine_down, machine)
 
     @property
     def ended(self) -> int:
@@ -95,20 +94,16 @@ class SimulatedWorld:
         return None
 
     def _next_time(self) -> float | None:
-        heap = self._heap
+        due = self._agenda.next_time()
         arrival = self._jobs[self._arrivals].submit_time if self._arrivals < len(self._jobs) else None
-        if heap and (arrival is None or heap[0][0] <= arrival):
-            return heap[0][0]
-        return arrival
+        return due if arrival is None or (due is not None and due <= arrival) else arrival
 
     def _collect(self, now: float) -> list[ev.Event]:
         """Everything that is due now, in the order of `events.ORDER`."""
         events: list[ev.Event] = []
-        heap = self._heap
         late: list[ev.Event] = []
         arrived_rank = ev.ORDER[ev.Arrived]
-        while heap and heap[0][0] == now:
-            _, rank, _, happens, what, epoch = heapq.heappop(heap)
+        for _, rank, _, happens, what, epoch in self._agenda.due(now):
             happens(now, what, epoch, events if rank < arrived_rank else late)
         entered: list[tuple[Job, Placement]] = []
         delays: dict[str, float] = {}
@@ -124,7 +119,7 @@ class SimulatedWorld:
             self._queued[job.id] = (job, truth)
             events.append(ev.Arrived(job))
             if truth.cancel_at is not None:
-                self._push(max(now, truth.cancel_at), ev.Cancelled, self._cancel, job.id)
+                self._agenda.enter(max(now, truth.cancel_at), ev.Cancelled, self._cancel, job.id)
             index += 1
         self._arrivals = index
         return events + late
@@ -204,13 +199,13 @@ class SimulatedWorld:
         events.append(ev.MachineDown(name))
         up = self.faults.repaired(machine, now)
         if up is not None:
-            self._push(up, ev.MachineUp, self._machine_up, machine)
+            self._agenda.enter(up, ev.MachineUp, self._machine_up, machine)
 
     def _machine_up(self, now: float, machine: int, epoch: int, events: list[ev.Event]) -> None:
         events.append(ev.MachineUp(self._machine_names[machine]))
         down = self.faults.next_failure(machine, now)
         if down is not None:
-            self._push(down, ev.MachineDown, self._machine_down, machine)
+            self._agenda.enter(down, ev.MachineDown, self._machine_down, machine)
 
     def _lose_unsaved(self, now: float, run: RunningJob, cause: str, events: list[ev.Event]) -> None:
         """A fault takes a running job's GPUs and the work since its last periodic checkpoint."""
@@ -234,9 +229,11 @@ class SimulatedWorld:
         delays: dict[str, float] = {}
         consequences: list[ev.Event] = []
         for action in decided:
-            if isinstance(action, (pl.Preempt, pl.Migrate, pl.Resize)):
+            if type(action) in _STOPS:
                 self._stop(now, action, left, consequences)
         for action in decided:
+            if isinstance(action, pl.Wait):
+                continue
             if isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
                 if self.starts.at_once:
                     delays[action.job] = self._begin(now, now, action, entered)
@@ -245,9 +242,14 @@ class SimulatedWorld:
             elif isinstance(action, pl.Extend):
                 self._lease(now, self._running[action.job], now + action.lease)
             elif isinstance(action, pl.WakeAt):
-                self._push(max(now, action.time), ev.TimerDue, self._timer, None)
+                self._agenda.enter(max(now, action.time), ev.TimerDue, self._timer)
             elif isinstance(action, pl.Reshare):
-                self._sliced().reshare(action.job, action.share)
+                if action.job in self._begins:
+                    attempt, due, begin = self._begins[action.job]
+                    if not isinstance(begin, pl.Resize):
+                        self._begins[action.job] = attempt, due, begin._replace(share=action.share)
+                else:
+                    self._sliced().reshare(action.job, action.share)
             elif isinstance(action, Rejected):
                 self._unended -= 1
                 self._queued.pop(action.job, None)
@@ -263,7 +265,7 @@ class SimulatedWorld:
         run.starts += 1
         due = now + self.starts.answered_after(action.job, run.starts)
         self._begins[action.job] = (run.starts, due, action)
-        self._push(due, ev.StartFailed, self._look_at_begins, None)
+        self._agenda.enter(due, ev.StartFailed, self._look_at_begins, None)
 
     def _arrive(self, now: float, job_id: str, entered: list[tuple[Job, Placement]], delays: dict[str, float],
                 events: list[ev.Event]) -> None:  # fmt: skip
@@ -274,7 +276,7 @@ class SimulatedWorld:
         else:
             delays[job_id] = self._begin(now, due - self.starts.answered_after(job_id, attempt), action, entered)
 
-    def _stop(self, now: float, action: pl.Moves, left: list[str],
+    def _stop(self, now: float, action: Any, left: list[str],
               consequences: list[ev.Event]) -> None:  # fmt: skip
         run = self._running.pop(action.job)
         run.book(now, self.faults.checkpoint_interval)
@@ -292,7 +294,7 @@ class SimulatedWorld:
         if isinstance(action, pl.Preempt):
             if save > 0:
                 run.yields_at = now + save
-                self._push(now + save, ev.Yielded, self._yield, run, run.epoch)
+                self._agenda.enter(now + save, ev.Yielded, self._yield, run, run.epoch)
             else:
                 consequences.append(ev.Yielded(action.job))
 
@@ -366,7 +368,7 @@ class SimulatedWorld:
                                             delays.get(job_id, 0.0), step.neighbours))  # fmt: skip
         if slices is not None:
             for end, wheel in slices.ends_of_turns():
-                self._push(max(now, end), ev.LeaseEnded, self._turn_over, wheel, wheel.epoch)
+                self._agenda.enter(max(now, end), ev.LeaseEnded, self._turn_over, wheel, wheel.epoch)
         return measured
 
     def _set_speed(self, now: float, run: RunningJob, step: Step) -> None:
@@ -383,12 +385,12 @@ class SimulatedWorld:
         run.epoch += 1
         if run.going > 0:
             begin = max(now, run.progress_from, run.paused_until)
-            self._push(begin + max(0.0, run.target - run.done) / run.going, ev.Finished, self._finish, run,
+            self._agenda.enter(begin + max(0.0, run.target - run.done) / run.going, ev.Finished, self._finish, run,
                        run.epoch)  # fmt: skip
         if run.lease_end is not None:
             self._lease(now, run, run.lease_end)
         if run.crash_at is not None:
-            self._push(max(now, run.crash_at), ev.Interrupted, self._crash, run, run.epoch)
+            self._agenda.enter(max(now, run.crash_at), ev.Interrupted, self._crash, run, run.epoch)
 
     def _lease(self, now: float, run: RunningJob, lease_end: float) -> None:
         """The lease ends at the first step boundary at or after its time."""
@@ -398,8 +400,4 @@ class SimulatedWorld:
             steps = -((run.progress_from - boundary) // run.step)
             boundary = run.progress_from + steps * run.step
         # rounding must not put the boundary before the end, or the scheduler would take it for an old lease
-        self._push(max(now, boundary, lease_end), ev.LeaseEnded, self._lease_ends, run, run.epoch)
-
-    def _push(self, time: float, kind: type, happens: _Due, what: object, epoch: int = 0) -> None:
-        self._seq += 1
-        heapq.heappush(self._heap, (time, ev.ORDER[kind], self._seq, happens, what, epoch))
+        self._agenda.enter(max(now, boundary, lease_end), ev.LeaseEnded, self._lease_ends, run, run.epoch)

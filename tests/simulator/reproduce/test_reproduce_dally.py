@@ -13,6 +13,7 @@ import pytest
 from dally.catalog.clusters import load_cluster
 from dally.core.errors import UserError
 from dally.core.job import Job
+from dally.core.journal import Instant
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Wait
 from dally.core.reasons import Reason, Token
@@ -22,6 +23,7 @@ from dally.simulator.reproduce import dally as paper
 from dally.simulator.reproduce.dally_network import COMPUTE, CONGESTION, PaperNetwork, TimedRun
 from dally.simulator.reproduce.timer_log import Timer, TimerLog
 
+HOUR = 3600.0
 NEAR = Placement.of([(0, 0b11111111)])
 RACK = Placement.of([(0, 0b1111), (1, 0b1111)])
 FAR = Placement.of([(0, 0b1111), (8, 0b1111)])
@@ -52,15 +54,16 @@ def test_congestion_slows_what_leaves_the_machine_and_nothing_else(model: str) -
 def test_timers_are_read_from_the_reasons_of_demands_when_they_change() -> None:
     log = TimerLog()
 
-    def says(now: float, who: str | Demand, sentence: str, token: Token = Token.WAITING_FOR_LOCALITY) -> None:
-        log(now, Wait(who, Reason(token, sentence)))
+    def says(now: float, who: str | Demand, *evidence: float | str, token: Token = Token.WAITING_FOR_LOCALITY) -> None:
+        log(Instant(now, (), (Wait(who, Reason(token, "not near enough", None, evidence)),)))
 
     eight = Demand(8, None)
-    says(0.0, eight, "8 GPUs are free, but not near enough; it waits 6 h for one machine, 12 h for one rack")
-    says(5.0, eight, "8 GPUs are free, but not near enough; it waits 6 h for one machine, 13 h for one rack")
-    says(6.0, "job 3", "it waits 9 h for one machine")
-    says(7.0, eight, "it waits 9 h for one machine", Token.WAITING_FOR_GPUS)
-    says(8.0, Demand(16, None), "it waits without limit for one rack")
+    says(0.0, eight, "machine", 6 * HOUR, "rack", 12 * HOUR)
+    says(5.0, eight, "machine", 6 * HOUR, "rack", 13 * HOUR)
+    says(6.0, "job 3", "machine", 9 * HOUR)
+    says(7.0, eight, "machine", 9 * HOUR, token=Token.WAITING_FOR_GPUS)
+    says(8.0, Demand(16, None), "rack", "without limit")
+    log(Instant(9.0, (), None))
     assert log.timers == [Timer(0.0, 8, "machine", 21600.0), Timer(0.0, 8, "rack", 43200.0),
                           Timer(5.0, 8, "rack", 46800.0), Timer(8.0, 16, "rack", math.inf)]  # fmt: skip
 

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dally.core.memory import Memory, Table
 from dally.core.plan import Demand
 
 _EXACT = 0.02  # a spread below this is rounding
@@ -33,31 +34,33 @@ class Left:
     mean: float
 
 
-class Beliefs:
+class Beliefs(Memory):
     """Learns from every job that finishes."""
 
-    def __init__(self) -> None:
-        self._declared, self._squares = 0, 0.0  # ended jobs that declared, and their squared log errors
-        self._ended: dict[Demand, tuple[int, float]] = {}  # jobs of a demand, sum of the logarithms of their work
-        self._all, self._sum, self._sum_squares = 0, 0.0, 0.0
+    declared: int = 0  # finished jobs that declared their work
+    squared_errors: float = 0.0  # of the logarithms of what they declared
+    finished: int = 0
+    log_work: float = 0.0  # Σ logarithm of the work of finished jobs
+    log_work_squared: float = 0.0
+    finished_by_demand: Table[Demand, tuple[int, float]]  # jobs of a demand, Σ logarithm of their work
 
     def learn(self, demand: Demand, declared: float | None, work: float) -> None:
         if work <= 0:
             return
         log = math.log(work)
-        count, total = self._ended.get(demand, (0, 0.0))
-        self._ended[demand] = (count + 1, total + log)
-        self._all += 1
-        self._sum += log
-        self._sum_squares += log * log
+        count, total = self.finished_by_demand.get(demand, (0, 0.0))
+        self.finished_by_demand[demand] = (count + 1, total + log)
+        self.finished += 1
+        self.log_work += log
+        self.log_work_squared += log * log
         if declared is not None and declared > 0:
-            self._declared += 1
-            self._squares += (log - math.log(declared)) ** 2
+            self.declared += 1
+            self.squared_errors += (log - math.log(declared)) ** 2
 
     @property
     def spread(self) -> float:
         """Of declarations around the truth: root of the mean squared log error."""
-        return math.sqrt(self._squares / self._declared) if self._declared else 0.0
+        return math.sqrt(self.squared_errors / self.declared) if self.declared else 0.0
 
     def left(self, demand: Demand, declared: float | None, done: float) -> Left:
         if declared is None:
@@ -70,12 +73,12 @@ class Beliefs:
         return _look_up(_steps(spread), max(declared, 1.0), done)
 
     def _unknown(self, demand: Demand, done: float) -> Left:
-        if self._all < _FEW:
+        if self.finished < _FEW:
             return Left(done, done)  # least attained service, and as long again as it has run
-        mean = self._sum / self._all
-        count, total = self._ended.get(demand, (0, 0.0))
+        mean = self.log_work / self.finished
+        count, total = self.finished_by_demand.get(demand, (0, 0.0))
         median = math.exp((total + _FEW * mean) / (count + _FEW))
-        spread = math.sqrt(max(self._sum_squares / self._all - mean * mean, 0.0))
+        spread = math.sqrt(max(self.log_work_squared / self.finished - mean * mean, 0.0))
         return Left(done, _look_up(_steps(max(spread, _OVERDUE)), median, done).mean)
 
 

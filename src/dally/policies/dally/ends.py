@@ -3,51 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from sortedcontainers import SortedList
+from typing import NamedTuple
 
 from dally.core.active import ActiveJob
-from dally.core.placement import Placement
+from dally.core.memory import Memory, Order, Table
 
 
-class Ends:
+class Expected(NamedTuple):
+    """The end expected of a job, the GPUs that come free then, and its number."""
+
+    end: float
+    gpus: int
+    number: int
+
+
+class Ends(Memory):
     """Jobs by the end expected of them, and the GPU time they need together, whatever the time is."""
 
-    def __init__(self) -> None:
-        self._end: dict[str, tuple[float, ActiveJob, Placement]] = {}
-        self._order = SortedList()  # (end, number of the job, its id)
-        self._gpus = 0
-        self._gpus_end = 0.0  # Σ GPUs · end
+    ends: Table[str, Expected]
+    ends_in_order: Order[tuple[float, int, str]]  # end, number of the job, its id
+    held: int = 0  # GPUs of these jobs
+    held_until: float = 0.0  # Σ GPUs · end, as it was added up
 
-    def __contains__(self, job_id: str) -> bool:
-        return job_id in self._end
+    def expect(self, job: ActiveJob, gpus: int, end: float) -> None:
+        before = self.ends.get(job.id)
+        if before is not None:
+            self._take_end(job.id, before)
+        self.ends[job.id] = Expected(end, gpus, job.number)
+        self.ends_in_order.add((end, job.number, job.id))
+        self.held += gpus
+        self.held_until += gpus * end
 
-    def expect(self, job: ActiveJob, placement: Placement, end: float) -> None:
-        self.forget(job)
-        self._end[job.id] = (end, job, placement)
-        self._order.add((end, job.number, job.id))
-        self._gpus += placement.gpus
-        self._gpus_end += placement.gpus * end
+    def forget_end(self, job_id: str) -> None:
+        before = self.ends.get(job_id)
+        if before is not None:
+            self._take_end(job_id, before)
+            del self.ends[job_id]
 
-    def forget(self, job: ActiveJob) -> None:
-        found = self._end.pop(job.id, None)
-        if found is not None:
-            end, _, placement = found
-            self._order.remove((end, job.number, job.id))
-            self._gpus -= placement.gpus
-            self._gpus_end = self._gpus_end - placement.gpus * end if self._end else 0.0
+    def _take_end(self, job_id: str, expected: Expected) -> None:
+        self.ends_in_order.remove((expected.end, expected.number, job_id))
+        self.held -= expected.gpus
+        self.held_until = self.held_until - expected.gpus * expected.end if self.ends_in_order else 0.0
 
-    def overdue(self, now: float) -> list[tuple[ActiveJob, Placement]]:
+    def overdue(self, now: float) -> list[str]:
         """Jobs that should have ended: somebody has to expect something else of them."""
-        return [self._end[job_id][1:] for _, _, job_id in self._order.irange(maximum=(now, -1, ""))]
+        return [job_id for _, _, job_id in self.ends_in_order.irange(maximum=(now, -1, ""))]
 
     def gpu_time_left(self, now: float) -> float:
-        return self._gpus_end - self._gpus * now
+        return self.held_until - self.held * now
 
-    def soonest(self) -> Iterator[tuple[float, Placement]]:
-        for end, _, job_id in self._order:
-            yield end, self._end[job_id][2]
+    def soonest(self) -> Iterator[tuple[float, str]]:
+        for end, _, job_id in self.ends_in_order:
+            yield end, job_id
 
-    def latest(self) -> Iterator[tuple[float, ActiveJob]]:
-        for end, _, job_id in reversed(self._order):
-            yield end, self._end[job_id][1]
+    def latest(self) -> Iterator[tuple[float, str]]:
+        for end, _, job_id in reversed(self.ends_in_order):
+            yield end, job_id

@@ -2,33 +2,33 @@
 
 All jobs of a demand see the same free GPUs and have the same timers; they differ in their place in the order and in
 how long they have starved. A lane therefore answers "who is first in the order among those who would take an offer
-of this tier" from sorted lists, however many wait.
+of this tier" from sorted lists, however many wait. Lanes follow the queue of the view. While a plan is made nobody is
+taken out of them: who has accepted is passed over by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from sortedcontainers import SortedList
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
-from dally.core.ranking import Rank
-
-Key = tuple[float, float, tuple[float, ...], int]  # as in `core.ranking`, for ranks that do not move with time
+from dally.core.policy import View
+from dally.core.ranking import Entry, Key, Rank
 
 
 class Lane:
-    """Stage s holds the jobs that have starved for at least s of the thresholds."""
+    """Stage s holds the jobs that had starved for at least s of the thresholds when it was last ripened."""
 
     __slots__ = ("_age", "_order", "_stage", "demand", "told")
 
     def __init__(self, demand: Demand, stages: int) -> None:
         self.demand = demand
-        self.told: dict[str, tuple[object, ...]] = {}  # jobs with a reason of their own, and what it was
-        self._order: list[SortedList] = [SortedList() for _ in range(stages)]  # (key, job)
-        self._age: list[SortedList] = [SortedList() for _ in range(stages)]  # (last change, key, job)
-        self._stage: dict[str, tuple[int, Key]] = {}
+        self.told: set[str] = set()  # jobs that may have a reason of their own: the view knows which do
+        self._order: list[SortedList] = [SortedList() for _ in range(stages)]  # entries, as in the queue
+        self._age: list[SortedList] = [SortedList() for _ in range(stages)]  # (last change, entry)
+        self._stage: dict[str, tuple[int, float]] = {}  # stage, last change
 
     def __len__(self) -> int:
         return len(self._stage)
@@ -36,34 +36,26 @@ class Lane:
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._stage
 
-    def __iter__(self) -> Iterator[ActiveJob]:
-        for ages in self._age:
-            for entry in ages:
-                yield entry[2]
+    def add(self, entry: Entry) -> None:
+        self._put(entry, entry[4].last_change, 0)
 
-    def job(self, job_id: str) -> ActiveJob:
-        stage, key = self._stage[job_id]
-        order = self._order[stage]
-        found: ActiveJob = order[order.bisect_left(key)][4]
-        return found
+    def _put(self, entry: Entry, since: float, stage: int) -> None:
+        self._stage[entry[4].id] = (stage, since)
+        self._order[stage].add(entry)
+        self._age[stage].add((since, entry))
 
-    def add(self, job: ActiveJob, key: Key) -> None:
-        self._put(job, key, 0)
-
-    def _put(self, job: ActiveJob, key: Key, stage: int) -> None:
-        self._stage[job.id] = (stage, key)
-        self._order[stage].add((*key, job))
-        self._age[stage].add((job.last_change, key, job))
-
-    def drop(self, job: ActiveJob) -> None:
-        stage, key = self._stage.pop(job.id)
-        self._order[stage].remove((*key, job))
-        self._age[stage].remove((job.last_change, key, job))
+    def drop(self, entry: Entry) -> float:
+        """Take a job out; returns since when it starved."""
+        stage, since = self._stage.pop(entry[4].id)
+        self._order[stage].remove(entry)
+        self._age[stage].remove((since, entry))
+        return since
 
     def ripen(self, now: float, thresholds: Sequence[float]) -> None:
         """Sort by the thresholds as they are now: jobs that starved on go up, those whose timer was raised go down.
 
-        `thresholds[s]` seconds of starvation lead from stage s to s + 1; they never fall with s.
+        `thresholds[s]` seconds of starvation lead from stage s to s + 1; they never fall with s. So the stages depend
+        on the time and the thresholds of this call alone, not on those before.
         """
         for stage, threshold in enumerate(thresholds):
             ages = self._age[stage]
@@ -74,22 +66,69 @@ class Lane:
             while ages and ages[-1][0] + thresholds[stage - 1] > now:
                 self._move(ages[-1], stage - 1)
 
-    def _move(self, entry: tuple[float, Key, ActiveJob], stage: int) -> None:
-        _, key, job = entry
-        self.drop(job)
-        self._put(job, key, stage)
+    def _move(self, aged: tuple[float, Entry], stage: int) -> None:
+        since, entry = aged
+        self.drop(entry)
+        self._put(entry, since, stage)
 
-    def first(self, stage: int) -> tuple[Key, ActiveJob] | None:
-        """First in the order among the jobs of this stage and later ones."""
-        heads = [order[0] for order in self._order[stage:] if order]
-        if not heads:
-            return None
-        head = min(heads)
-        return head[:4], head[4]
+    def first(self, stage: int, but: Container[str]) -> Entry | None:
+        """First in the order among the jobs of this stage and later ones, without some."""
+        heads = [head for order in self._order[stage:] if (head := _first(order, but)) is not None]
+        return min(heads) if heads else None
 
-    def oldest(self) -> float:
+    def oldest(self, but: Container[str]) -> float:
         """When the job that has starved longest last got or lost GPUs."""
-        return float(min(ages[0][0] for ages in self._age if ages))
+        return float(min(since for ages in self._age if (since := _oldest(ages, but)) is not None))
+
+
+def _first(order: SortedList, but: Container[str]) -> Entry | None:
+    entry: Entry
+    for entry in order:
+        if entry[4].id not in but:
+            return entry
+    return None
+
+
+def _oldest(ages: SortedList, but: Container[str]) -> float | None:
+    since: float
+    for since, entry in ages:
+        if entry[4].id not in but:
+            return since
+    return None
+
+
+class Lanes:
+    """The queue by demand. Hears of whoever comes and goes (a watcher of the view's `waiting`)."""
+
+    def __init__(self, view: View, stages: int) -> None:
+        self._view, self._stages = view, stages
+        self._lanes: dict[Demand, Lane] = {}
+        self.left: dict[str, float] = {}  # who left the queue since it was last cleared, and since when it had starved
+
+    def added(self, job: ActiveJob, entry: Entry) -> None:
+        lane = self._lanes.get(job.demand)
+        if lane is None:
+            lane = self._lanes[job.demand] = Lane(job.demand, self._stages)
+        lane.add(entry)
+        if job.id in self._view.reasons:
+            lane.told.add(job.id)
+
+    def removed(self, job: ActiveJob, entry: Entry) -> None:
+        lane = self._lanes[job.demand]
+        self.left[job.id] = lane.drop(entry)
+        lane.told.discard(job.id)
+        if not len(lane):
+            del self._lanes[job.demand]
+
+    def __getitem__(self, demand: Demand) -> Lane:
+        return self._lanes[demand]
+
+    def __contains__(self, demand: Demand) -> bool:
+        return demand in self._lanes
+
+    def __iter__(self) -> Iterator[Lane]:
+        """In the order of the view, which does not depend on when this index was made."""
+        return (self._lanes[demand] for demand in self._view.waiting.buckets)
 
 
 def key_of(job: ActiveJob, rank: Rank) -> Key:

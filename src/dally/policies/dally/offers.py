@@ -20,21 +20,23 @@ in this way are not noted in the histories, since nobody waited for them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
+from dally.core.journal import Entry
 from dally.core.plan import Demand, Extend, Migrate, Plan, Preempt, Start, Wait, WakeAt
 from dally.core.policy import View
-from dally.core.ranking import Rank
+from dally.core.ranking import Key, Rank
 from dally.core.reasons import Reason, Token
 from dally.core.states import State
 from dally.core.units import show_time
-from dally.policies.dally.lanes import Key, Lane, key_of
+from dally.policies.dally.lanes import Lane, Lanes, key_of
 from dally.policies.dally.tiers import Tiers
-from dally.policies.dally.timers import Timers
+from dally.policies.dally.timers import Histories, Timers
 from dally.policies.greedy import waits_for_gpus
+
+NO_LIMIT = "without limit"  # of a timer that never runs out
 
 
 def network_sensitivity(view: View, job: ActiveJob, now: float) -> float:
@@ -55,181 +57,204 @@ def network_sensitivity(view: View, job: ActiveJob, now: float) -> float:
 class Offers:
     """The paper's scheduler: an order, timers per demand and tier, leases."""
 
-    def __init__(self, tiers: Tiers, timers: Timers, lease: float) -> None:
+    def __init__(self, tiers: Tiers, timers: Timers, lease: float, view: View) -> None:
         self.tiers, self.timers, self.lease = tiers, timers, lease
-        self._lanes: dict[Demand, Lane] = {}
+        self.lanes = Lanes(view, tiers.count)
+        view.waiting.watch(self.lanes)
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+    def rank(self, view: View, memory: Histories, job: ActiveJob, now: float) -> Rank:
         """Lower Nw_sens first; then fewest GPUs held, longest starving, order of arrival."""
         held = float(job.gpus) if job.state is State.RUNNING else 0.0
-        rank = Rank(network_sensitivity(view, job, now), then=held, tie=(job.last_change,))
-        if job.state is State.WAITING:
-            lane = self._lanes.get(job.demand)
-            if lane is None:
-                lane = self._lanes[job.demand] = Lane(job.demand, self.tiers.count)
-            lane.add(job, key_of(job, rank))
-        return rank
+        return Rank(network_sensitivity(view, job, now), then=held, tie=(job.last_change,))
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        self.tiers.follow(view.news)
-        for event in view.news:
-            if isinstance(event, (ev.Cancelled, ev.Failed, ev.Finished)):
-                job = view.job(event.job)
-                if job.demand in self._lanes and job.id in self._lanes[job.demand]:
-                    self._drop(job)
+    def hear(self, view: View, memory: Histories, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        """Offers that somebody else made and that were taken from the queue just now count as well."""
+        left = self.lanes.left
+        if left:
+            for entry in entries:
+                if isinstance(entry, Start) and entry.job in left:
+                    tier = self.tiers.of(entry.placement)
+                    demand = view.job(entry.job).demand
+                    self.timers.accepted(memory, demand, tier, now - left[entry.job], now)
+            left.clear()
         return ()
 
-    def _drop(self, job: ActiveJob) -> None:
-        lane = self._lanes[job.demand]
-        lane.drop(job)
-        lane.told.pop(job.id, None)
-        if not len(lane):
-            del self._lanes[job.demand]
+    def plan(self, view: View, memory: Histories, now: float) -> Plan:
+        if not view.waiting.buckets and not view.preemptible.buckets:
+            return []
+        self.tiers.follow(view)
+        return _Round(self, view, memory, now).plan()
 
-    # --- offers -------------------------------------------------------------------------------------------
 
-    def plan(self, view: View, now: float) -> Plan:
+class _Round:
+    """One plan in the making: the offer goes round until nobody takes what is left."""
+
+    def __init__(self, rules: Offers, view: View, memory: Histories, now: float) -> None:
+        self.rules, self.view, self.memory, self.now = rules, view, memory, now
+        self.tiers, self.timers = rules.tiers, rules.timers
+        self.taken: dict[Demand, set[str]] = {}  # who has accepted, and is still in its lane
+        self.preempted: list[ActiveJob] = []
+
+    def plan(self) -> Plan:
         plan: Plan = []
-        ended = view.preemptible.ordered(now)  # leases that ended now: each is extended, moved or lost below
-        preempted: list[ActiveJob] = []
-        if not ended and not self._lanes:
-            return plan
-        with view.free.trial() as free:
+        # leases that ended: each is extended, moved or lost below
+        ended = self.view.preemptible.ordered(self.now) if self.view.preemptible.buckets else []
+        with self.view.free.trial() as free:
             for job in ended:
                 assert job.placement is not None
                 free.give(job.placement)
-            turns = [(key_of(job, self.rank(view, job, now)), job) for job in reversed(ended)]
+            turns = [(key_of(job, self.rules.rank(self.view, self.memory, job, self.now)), job)
+                     for job in reversed(ended)]  # fmt: skip
             while True:
-                taker = self._first_taker(free, now)
+                taker = self._first_taker(free)
                 if turns and (taker is None or turns[-1][0] < taker[0]):
-                    _, job = turns.pop()
-                    action = self._lease_ended(free, job, now)
-                    plan.append(action)
-                    if isinstance(action, Preempt):
-                        preempted.append(job)
+                    plan.append(self._lease_ended(free, turns.pop()[1]))
                 elif taker is not None:
-                    _, job, tier = taker
-                    placement = self.tiers.place(free, job.demand, tier)
-                    assert placement is not None
-                    free.take(placement)
-                    self.timers.accepted(job.demand, tier, job.starvation(now), now)
-                    self._drop(job)
-                    plan.append(Start(job.id, placement, self.lease))
+                    plan.append(self._starts(free, *taker[1:]))
                 else:
                     break
-            plan += self._reasons(free, preempted, now)
-            wake = self._next_expiry(free, preempted, now)
+            lanes = [lane for lane in self.rules.lanes if len(lane) > len(self.taken.get(lane.demand, ()))]
+            plan += self._reasons(free, lanes)
+            wake = self._next_expiry(free, lanes)
         if wake < math.inf:
             plan.append(WakeAt(wake))
         return plan
 
-    def _first_taker(self, free: FreeGpus, now: float) -> tuple[Key, ActiveJob, int] | None:
+    # --- offers -------------------------------------------------------------------------------------------
+
+    def _first_taker(self, free: FreeGpus) -> tuple[Key, ActiveJob, int] | None:
         """First in the order among the waiting jobs that accept an offer of what is free, and the tier it takes."""
         best: tuple[Key, ActiveJob, int] | None = None
-        for lane in self._lanes.values():
+        for lane in self.rules.lanes:
             room = self.tiers.nearest(free, lane.demand)
             if room is None:
                 continue
-            waits = self._waits(lane.demand, now)
+            waits = self._waits(lane.demand)
             if room > 0:
-                lane.ripen(now, _least_from(waits))
-            found = lane.first(room)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = (*found, _tier_taken(found[1], room, waits, now))
+                lane.ripen(self.now, _least_from(waits))
+            found = lane.first(room, self.taken.get(lane.demand, ()))
+            if found is not None and (best is None or found[:4] < best[0]):
+                best = (found[:4], found[4], _tier_taken(found[4], room, waits, self.now))
         return best
 
-    def _waits(self, demand: Demand, now: float) -> tuple[float, ...]:
+    def _starts(self, free: FreeGpus, job: ActiveJob, tier: int) -> Start:
+        placement = self.tiers.place(free, job.demand, tier)
+        assert placement is not None
+        free.take(placement)
+        self.timers.accepted(self.memory, job.demand, tier, job.starvation(self.now), self.now)
+        self.taken.setdefault(job.demand, set()).add(job.id)
+        return Start(job.id, placement, self.rules.lease)
+
+    def _waits(self, demand: Demand) -> tuple[float, ...]:
         """The timers, 0 at tiers too small for the gang."""
-        waits = self.timers.waits(demand, now)
+        waits = self.timers.waits(self.memory, demand, self.now)
         small = self.tiers.smallest(demand)
         return (0.0,) * small + waits[small:] if small else waits
 
-    def _lease_ended(self, free: FreeGpus, job: ActiveJob, now: float) -> Extend | Migrate | Preempt:
+    def _lease_ended(self, free: FreeGpus, job: ActiveJob) -> Extend | Migrate | Preempt:
         held = job.placement
         assert held is not None
-        demand = Demand(job.gpus, self.tiers.topology.machines[held.slices[0][0]].gpu_type)
+        demand = Demand(job.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
         keeps = all(free.has(machine, mask) for machine, mask in held.slices)
         room = self.tiers.nearest(free, demand)
-        waits = self._waits(job.demand, now)
+        waits = self._waits(job.demand)
         tier: int | None = None
-        if room == 0 or (room is not None and job.last_change + _least_from(waits)[room - 1] <= now):
-            tier = _tier_taken(job, room, waits, now)
+        if room == 0 or (room is not None and job.last_change + _least_from(waits)[room - 1] <= self.now):
+            tier = _tier_taken(job, room, waits, self.now)
         placement = None if tier is None else self.tiers.place(free, demand, tier)
         # One that has not made a step yet (a lease shorter than its loading) would pay again for nothing.
-        idle = job.progress_from > job.last_change and now <= job.progress_from
+        idle = job.progress_from > job.last_change and self.now <= job.progress_from
         if keeps and (idle or (placement is not None and not self.tiers.nearer(placement, held))):
             free.take(held)
-            return Extend(job.id, self.lease)
+            return Extend(job.id, self.rules.lease)
         if placement is None:
+            self.preempted.append(job)
             return Preempt(job.id)
         free.take(placement)
-        return Migrate(job.id, placement, self.lease)
+        return Migrate(job.id, placement, self.rules.lease)
 
     # --- reasons and timers -------------------------------------------------------------------------------
 
-    def _reasons(self, free: FreeGpus, preempted: list[ActiveJob], now: float) -> list[Wait]:
+    def _reasons(self, free: FreeGpus, lanes: Sequence[Lane]) -> list[Wait]:
         """One per demand; the first of each demand to decline, and who was told before, get their own."""
         said: list[Wait] = []
-        for job in preempted:
-            if job.demand not in self._lanes:
+        waiting = {lane.demand for lane in lanes} if self.preempted else ()
+        for job in self.preempted:
+            if job.demand not in waiting:
                 room = self.tiers.nearest(free, job.demand)
-                said.append(waits_for_gpus(job.demand) if room is None else self._declined(job.demand, now))
-        for lane in self._lanes.values():
+                said.append(waits_for_gpus(job.demand) if room is None else self._declined(job.demand))
+        for lane in lanes:
             room = self.tiers.nearest(free, lane.demand)
             if room is None:
                 wait = waits_for_gpus(lane.demand)
                 said.append(wait)
-                for job_id, told in lane.told.items():
-                    if told:
-                        lane.told[job_id] = ()
-                        said.append(Wait(job_id, wait.reason))
+                said += [Wait(job.id, wait.reason) for job in self._told(lane)
+                         if self.view.reasons[job.id] != wait.reason]  # fmt: skip
                 continue
-            said.append(self._declined(lane.demand, now))
-            first = lane.first(0)
-            assert first is not None and room > 0
-            lane.told.setdefault(first[1].id, ())
-            threshold = _least_from(self._waits(lane.demand, now))[room - 1]
-            for job_id, told in lane.told.items():
-                job = lane.job(job_id)
-                signature = (room, threshold)
-                if told != signature:
-                    lane.told[job_id] = signature
-                    said.append(Wait(job_id, self._waits_for(free, job, room, threshold, now)))
+            said.append(self._declined(lane.demand))
+            said += self._own_reasons(free, lane, room)
         return said
 
-    def _declined(self, demand: Demand, now: float) -> Wait:
+    def _told(self, lane: Lane) -> list[ActiveJob]:
+        """Jobs of a lane that have a reason of their own and still wait, in order of arrival."""
+        reasons, taken = self.view.reasons, self.taken.get(lane.demand, ())
+        lane.told.difference_update([job_id for job_id in lane.told if job_id not in reasons])
+        return sorted((self.view.job(job_id) for job_id in lane.told if job_id not in taken), key=_number)
+
+    def _own_reasons(self, free: FreeGpus, lane: Lane, room: int) -> list[Wait]:
+        first = lane.first(0, self.taken.get(lane.demand, ()))
+        assert first is not None and room > 0
+        told = self._told(lane)
+        if first[4].id not in lane.told:
+            lane.told.add(first[4].id)
+            told = sorted((*told, first[4]), key=_number)
+        threshold = _least_from(self._waits(lane.demand))[room - 1]
+        evidence = (self.tiers.names[room], _figure(threshold))
+        said = []
+        for job in told:
+            before = self.view.reasons.get(job.id)
+            if before is None or before.evidence != evidence:
+                said.append(Wait(job.id, self._waits_for(free, job, room, threshold)))
+        return said
+
+    def _declined(self, demand: Demand) -> Wait:
+        """Of all jobs of a demand. The evidence: each tier that is worth a wait, and its timer."""
         smallest = self.tiers.smallest(demand)
-        waits = self._waits(demand, now)
-        named = list(zip(self.tiers.names, waits, strict=False))[smallest:]
+        named = list(zip(self.tiers.names, self._waits(demand), strict=False))[smallest:]
         steps = ", ".join(f"{_limit(wait)} for one {name}" for name, wait in named)
         sentence = f"{demand.gpus} GPUs are free, but not near enough to each other; it waits {steps}"
-        return Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence))
+        evidence = tuple(part for name, wait in named for part in (name, _figure(wait)))
+        return Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence, None, evidence))
 
-    def _waits_for(self, free: FreeGpus, job: ActiveJob, room: int, threshold: float, now: float) -> Reason:
-        """The tier waited for, what is free there, the timer, the time left and when it ends."""
+    def _waits_for(self, free: FreeGpus, job: ActiveJob, room: int, threshold: float) -> Reason:
+        """The tier waited for, what is free there, the timer, the time left and when it ends. The evidence: the tier
+        that was declined and the timer. As long as these stay the same, nothing is said anew."""
         names = self.tiers.names
         most = self.tiers.most_free(free, job.demand, room - 1)
         expiry = job.last_change + threshold
-        left = f" with {show_time(expiry - now)} left" if expiry < math.inf else ""
+        left = f" with {show_time(expiry - self.now)} left" if expiry < math.inf else ""
         sentence = (f"offered {job.gpus} GPUs of one {names[room]}, it waits for one {names[room - 1]} "
                     f"({most} free at most there); its timer is {_limit(threshold)}{left}")  # fmt: skip
-        return Reason(Token.WAITING_FOR_LOCALITY, sentence, expiry if expiry < math.inf else None)
+        return Reason(Token.WAITING_FOR_LOCALITY, sentence, expiry if expiry < math.inf else None,
+                      (names[room], _figure(threshold)))  # fmt: skip
 
-    def _next_expiry(self, free: FreeGpus, preempted: list[ActiveJob], now: float) -> float:
+    def _next_expiry(self, free: FreeGpus, lanes: Sequence[Lane]) -> float:
         """The first moment at which somebody would take what is free now, if nothing else happens.
 
         Where nothing is free at any tier a timer changes nothing; where something is, all who would take it have.
         """
-        oldest = {job.demand: now for job in preempted}
-        oldest.update((lane.demand, lane.oldest()) for lane in self._lanes.values())
+        oldest = {job.demand: self.now for job in self.preempted}
+        oldest.update((lane.demand, lane.oldest(self.taken.get(lane.demand, ()))) for lane in lanes)
         wake = math.inf
         for demand, since in oldest.items():
             room = self.tiers.nearest(free, demand)
             if room is None or room == 0:
                 continue
-            expiry = since + _least_from(self._waits(demand, now))[room - 1]
+            expiry = since + _least_from(self._waits(demand))[room - 1]
+            if expiry <= self.now:
+                continue  # preempted, and would take other GPUs at once: it is asked again when it has yielded
             # the timer itself may be shortened on the way, when a long wait leaves the window
-            wake = min(wake, expiry, self.timers.changes_at(demand))
+            wake = min(wake, expiry, self.timers.changes_at(self.memory, demand, self.now))
         return wake
 
 
@@ -248,5 +273,14 @@ def _tier_taken(job: ActiveJob, room: int, waits: tuple[float, ...], now: float)
     return next(k for k in range(room, len(waits) + 1) if job.last_change + waits[k - 1] <= now)
 
 
+def _number(job: ActiveJob) -> int:
+    return job.number
+
+
 def _limit(wait: float) -> str:
-    return "without limit" if wait == math.inf else show_time(wait)
+    return NO_LIMIT if wait == math.inf else show_time(wait)
+
+
+def _figure(wait: float) -> float | str:
+    """Of evidence, which is written as JSON: there is no ∞ in it."""
+    return NO_LIMIT if wait == math.inf else wait

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sortedcontainers import SortedList
-
 from dally.core.active import ActiveJob
 from dally.policies.dally.ends import Ends
+from dally.policies.dally.queue import Queue
 
 URGENT = 1.2  # times D a job needs before it counts: later jobs, which nobody knows yet, will stretch D
 SHARE = 1 / 8  # of the GPUs
@@ -24,46 +23,31 @@ WIDER = 1  # times a pole's GPUs; a narrow job finds GPUs elsewhere, and many of
 
 
 class LongPoles:
-    """Waiting jobs by the time they need, the GPU time they need together, and the poles of the present plan."""
+    """The poles of one plan: among the jobs that wait, and among those that run and say for how long. A guess is no
+    reason to keep GPUs."""
 
-    def __init__(self) -> None:
-        self._need: dict[str, tuple[float, int]] = {}
-        self._longest = SortedList()
-        self._backlog = 0.0
-        self._limit = float("inf")
-        self._room = 0
-        self._running: dict[str, float] = {}
-
-    def queued(self, job: ActiveJob, time: float) -> None:
-        self.left_queue(job.id)
-        self._need[job.id] = (time, job.gpus)
-        self._longest.add((time, job.id))
-        self._backlog += time * job.gpus
-
-    def left_queue(self, job_id: str) -> None:
-        found = self._need.pop(job_id, None)
-        if found is not None:
-            self._longest.remove((found[0], job_id))
-            self._backlog = self._backlog - found[0] * found[1] if self._need else 0.0
-
-    def begin(self, ends: Ends, now: float, gpus: int, declares: Callable[[ActiveJob], bool]) -> None:
-        """A new plan: the poles among the jobs that run and say for how long; a guess is no reason to keep GPUs."""
-        self._limit = URGENT * (self._backlog + ends.gpu_time_left(now)) / gpus
+    def __init__(self, queue: Queue, ends: Ends, now: float, gpus: int,
+                 declared: Callable[[str], ActiveJob | None]) -> None:  # fmt: skip
+        """`declared`: a running job by its id, if it says how long it takes."""
+        self._queue = queue
+        self._limit = URGENT * (queue.backlog + ends.gpu_time_left(now)) / gpus
         self._room = int(gpus * SHARE)
-        self._running = {}
-        for end, job in ends.latest():
+        self._running: dict[str, float] = {}
+        for end, job_id in ends.latest():
             if end - now <= self._limit:
-                return
-            if job.gpus <= self._room and declares(job):
+                break
+            job = declared(job_id)
+            if job is not None and job.gpus <= self._room:
                 self._room -= job.gpus
-                self._running[job.id] = end - now
+                self._running[job_id] = end - now
 
     def waiting(self) -> Iterator[str]:
         """Waiting poles, the longest first, as far as there is room; say `started` for each that gets GPUs."""
-        for time, job_id in reversed(self._longest):
+        for time, job_id in reversed(self._queue.longest):
             if time <= self._limit:
                 return
-            if self._need[job_id][1] <= self._room:
+            waits = self._queue.waits[job_id]
+            if waits is not None and waits.gpus <= self._room:
                 yield job_id
 
     def started(self, job: ActiveJob) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
+from dally.core.journal import Entry
+from dally.core.memory import Memory
 from dally.core.plan import Plan
-from dally.core.policy import View
+from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
-from dally.core.topology import Topology
+from dally.policies.dally.forecast import ValueMemory
 from dally.policies.dally.offers import Offers
 from dally.policies.dally.tiers import Fit, Tiers
-from dally.policies.dally.timers import AutoTuner, Fixed, Timers
+from dally.policies.dally.timers import AutoTuner, Fixed, Histories, Timers
 from dally.policies.dally.value import Value
 from dally.policies.options import option, written
 
@@ -25,12 +27,12 @@ _LEASE = 3600.0  # the authors' code
 _VALUE_LEASE = 600.0  # ours: protects a job that has just loaded its checkpoint, no more
 
 
-class Dally:
+class Dally(PolicyBase):
     """Gangs wait for near GPUs while that pays, or, as in the paper, until a timer per level runs out."""
 
     title: ClassVar[str] = "dally"
     source: ClassVar[str] = "Dally, arXiv 2401.16492"
-    preempts: ClassVar[bool] = True
+    preempts = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
@@ -54,33 +56,31 @@ class Dally:
     def __init__(self, options: Options) -> None:
         self.options = options
         _check(options)
-        self._made: Offers | Value | None = None
+        self.name = written(self.title, options)
 
-    @property
-    def name(self) -> str:
-        return written(self.title, self.options)
+    def new_memory(self) -> Memory:
+        return ValueMemory() if self.options.timers == "value" else Histories()
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        return self._rules(view).rank(view, job, now)
+    def attach(self, view: View, memory: Any) -> None:
+        self._rules = _make(self.options, view)
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        return self._rules(view).refresh(view, now)
+    def hear(self, view: View, memory: Any, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        return self._rules.hear(view, memory, now, entries)
 
-    def plan(self, view: View, now: float) -> Plan:
-        return self._rules(view).plan(view, now)
+    def rank(self, view: View, memory: Any, job: ActiveJob, now: float) -> Rank:
+        return self._rules.rank(view, memory, job, now)
 
-    def _rules(self, view: View) -> Offers | Value:
-        if self._made is None:
-            self._made = _make(self.options, view.topology)
-        return self._made
+    def plan(self, view: View, memory: Any, now: float) -> Plan:
+        return self._rules.plan(view, memory, now)
 
 
-def _make(options: Dally.Options, topology: Topology) -> Offers | Value:
+def _make(options: Dally.Options, view: View) -> Offers | Value:
     if options.timers == "value":
         # best fit: whole machines stay open
-        return Value(Tiers(topology, options.fit or "best"), _VALUE_LEASE if options.lease is None else options.lease)
+        tiers = Tiers(view.topology, options.fit or "best")
+        return Value(tiers, _VALUE_LEASE if options.lease is None else options.lease, view)
     lease = _LEASE if options.lease is None else options.lease
-    tiers = Tiers(topology, options.fit or "first")
+    tiers = Tiers(view.topology, options.fit or "first")
     waits = tiers.count - 1
     timers: Timers
     if options.timers == "auto":
@@ -88,7 +88,7 @@ def _make(options: Dally.Options, topology: Topology) -> Offers | Value:
     else:
         leases = {"manual": options.manual, "none": (0.0,), "infinite": (math.inf,)}[options.timers]
         timers = Fixed(leases, lease, waits)
-    return Offers(tiers, timers, lease)
+    return Offers(tiers, timers, lease, view)
 
 
 def _check(options: Dally.Options) -> None:

@@ -6,13 +6,13 @@ tier 1 the rack, and so on; the last one is the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set
 from typing import Literal
 
-from dally.core.events import Event, MachineDown, MachineUp
 from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
 from dally.core.placement import Placement, Slice
 from dally.core.plan import Demand
+from dally.core.policy import View
 from dally.core.topology import Topology
 from dally.policies.placing import place_within, pools_for
 
@@ -27,10 +27,10 @@ class Tiers:
         self.own = topology.machine_level
         self.count = len(topology.levels) - self.own
         self.names = [level.name for level in topology.levels[self.own :]]
-        self._down: set[int] = set()
-        self._measure()
+        self._layout: int | None = None  # the one of the view that was measured
+        self._measure(frozenset())
 
-    def _measure(self) -> None:
+    def _measure(self, down: Set[int]) -> None:
         """The most GPUs of one type in one domain, per tier."""
         self._largest: dict[str, list[int]] = {kind: [0] * self.count for kind in self.topology.gpu_types}
         for tier in range(self.count):
@@ -38,22 +38,15 @@ class Tiers:
                 inside = dict.fromkeys(self._largest, 0)
                 for index in domain.machines:
                     machine = self.topology.machines[index]
-                    inside[machine.gpu_type] += machine.gpus if index not in self._down else 0
+                    inside[machine.gpu_type] += machine.gpus if index not in down else 0
                 for kind, gpus in inside.items():
                     self._largest[kind][tier] = max(self._largest[kind][tier], gpus)
 
-    def follow(self, news: Sequence[Event]) -> None:
+    def follow(self, view: View) -> None:
         """A gang that only a failed machine could hold must not wait for that machine."""
-        changed = False
-        for event in news:
-            if isinstance(event, MachineDown):
-                self._down.add(event.machine)
-                changed = True
-            elif isinstance(event, MachineUp):
-                self._down.discard(event.machine)
-                changed = True
-        if changed:
-            self._measure()
+        if self._layout != view.layout:
+            self._layout = view.layout
+            self._measure(view.down)
 
     def smallest(self, demand: Demand) -> int:
         """The innermost tier with a domain large enough for the gang: what it may wait for."""

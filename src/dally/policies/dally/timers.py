@@ -6,25 +6,33 @@ Timers are counted in leases, as in the paper; outside this module they are seco
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from dally.core.memory import Memory, Table
 from dally.core.plan import Demand
 
 _ROUNDING = 1e-9  # a mean of equal delays must not be rounded up to the next lease
 
+History = tuple[tuple[float, float], ...]  # when an offer of one tier was taken, after how many leases; oldest first
+
+
+class Histories(Memory):
+    """The waits at which offers were taken, per demand and tier. Those that have left the window may still be in it."""
+
+    taken: Table[Demand, tuple[History, ...]]
+
 
 class Timers(Protocol):
-    def waits(self, demand: Demand, now: float) -> tuple[float, ...]:
+    def waits(self, memory: Histories, demand: Demand, now: float) -> tuple[float, ...]:
         """Seconds a job waits for each tier but the outermost before it takes the next one."""
         ...
 
-    def accepted(self, demand: Demand, tier: int, starvation: float, now: float) -> None:
+    def accepted(self, memory: Histories, demand: Demand, tier: int, starvation: float, now: float) -> None:
         """An offer of a tier was taken after so many seconds of starvation."""
         ...
 
-    def changes_at(self, demand: Demand) -> float:
+    def changes_at(self, memory: Histories, demand: Demand, now: float) -> float:
         """When the timers become others by themselves."""
         ...
 
@@ -35,44 +43,23 @@ class Fixed:
     def __init__(self, leases: Sequence[float], lease: float, tiers: int) -> None:
         self._waits = tuple(lease * t for t in continued(leases, tiers))
 
-    def waits(self, demand: Demand, now: float) -> tuple[float, ...]:
+    def waits(self, memory: Histories, demand: Demand, now: float) -> tuple[float, ...]:
         return self._waits
 
-    def accepted(self, demand: Demand, tier: int, starvation: float, now: float) -> None:
+    def accepted(self, memory: Histories, demand: Demand, tier: int, starvation: float, now: float) -> None:
         pass
 
-    def changes_at(self, demand: Demand) -> float:
+    def changes_at(self, memory: Histories, demand: Demand, now: float) -> float:
         return math.inf
 
 
-class _History:
-    """Delays, in leases, at which offers of one tier were taken, inside a sliding window of time."""
+class _Tuned(NamedTuple):
+    """The timers of a demand as long as these histories and what has left the window stay the same."""
 
-    __slots__ = ("_entries", "_statistic", "span")
-
-    def __init__(self, span: float) -> None:
-        self.span = span
-        self._entries: deque[tuple[float, float]] = deque()  # when, delay
-        self._statistic: float | None = None
-
-    def add(self, now: float, delay: float) -> None:
-        self._entries.append((now, delay))
-        self._statistic = None
-
-    def leaves_at(self) -> float:
-        return self._entries[0][0] + self.span if self._entries else math.inf
-
-    def statistic(self, now: float, sigmas: float) -> float:
-        """mean + 2σ with the population's σ; 0 where there is no history."""
-        while self._entries and self.leaves_at() <= now:
-            self._entries.popleft()
-            self._statistic = None
-        if self._statistic is None:
-            delays = [delay for _, delay in self._entries]
-            mean = math.fsum(delays) / len(delays) if delays else 0.0
-            variance = math.fsum((delay - mean) ** 2 for delay in delays) / len(delays) if delays else 0.0
-            self._statistic = mean + sigmas * math.sqrt(variance)
-        return self._statistic
+    taken: tuple[History, ...]
+    begin: float
+    end: float
+    waits: tuple[float, ...]
 
 
 class AutoTuner:
@@ -88,25 +75,57 @@ class AutoTuner:
         self.floors = continued(floors, tiers)
         shares = [*ceilings, *[ceilings[-1]] * tiers][:tiers]
         self.ceilings = [float(math.ceil(share * window - _ROUNDING)) for share in shares]
-        self._histories: dict[Demand, list[_History]] = {}
+        self._none: tuple[History, ...] = ((),) * tiers
+        self._known: dict[Demand, _Tuned] = {}
 
-    def waits(self, demand: Demand, now: float) -> tuple[float, ...]:
-        histories = self._histories.get(demand)
-        statistics = [h.statistic(now, self.sigmas) for h in histories] if histories else [0.0] * len(self.floors)
-        return tuple(
-            self.lease * min(ceiling, max(floor, math.ceil(statistic - _ROUNDING)))
-            for statistic, floor, ceiling in zip(statistics, self.floors, self.ceilings, strict=True)
-        )
+    def waits(self, memory: Histories, demand: Demand, now: float) -> tuple[float, ...]:
+        return self._tuned(memory, demand, now).waits
 
-    def accepted(self, demand: Demand, tier: int, starvation: float, now: float) -> None:
+    def changes_at(self, memory: Histories, demand: Demand, now: float) -> float:
+        """When the oldest of the waits that count leaves the window."""
+        return self._tuned(memory, demand, now).end
+
+    def accepted(self, memory: Histories, demand: Demand, tier: int, starvation: float, now: float) -> None:
         if starvation < self.lease or tier >= len(self.floors):
             return  # it was served at once, or took whatever there was: says nothing about a wait
-        if demand not in self._histories:
-            self._histories[demand] = [_History(self.span) for _ in self.floors]
-        self._histories[demand][tier].add(now, starvation / self.lease)
+        histories = list(memory.taken.get(demand, self._none))
+        histories[tier] = (*self._inside(histories[tier], now), (now, starvation / self.lease))
+        memory.taken[demand] = tuple(histories)
 
-    def changes_at(self, demand: Demand) -> float:
-        return min((history.leaves_at() for history in self._histories.get(demand, ())), default=math.inf)
+    def _tuned(self, memory: Histories, demand: Demand, now: float) -> _Tuned:
+        taken = memory.taken.get(demand, self._none)
+        known = self._known.get(demand)
+        if known is None or known.taken is not taken or not known.begin <= now < known.end:
+            known = self._known[demand] = self._tune(taken, now)
+        return known
+
+    def _tune(self, taken: tuple[History, ...], now: float) -> _Tuned:
+        begin, end = -math.inf, math.inf
+        waits = []
+        for history, floor, ceiling in zip(taken, self.floors, self.ceilings, strict=True):
+            inside = self._inside(history, now)
+            if len(inside) < len(history):
+                begin = max(begin, history[len(history) - len(inside) - 1][0] + self.span)
+            if inside:
+                end = min(end, inside[0][0] + self.span)
+            statistic = _statistic([delay for _, delay in inside], self.sigmas)
+            waits.append(self.lease * min(ceiling, max(floor, math.ceil(statistic - _ROUNDING))))
+        return _Tuned(taken, begin, end, tuple(waits))
+
+    def _inside(self, history: History, now: float) -> History:
+        """What has not left the window."""
+        gone = 0
+        while gone < len(history) and history[gone][0] + self.span <= now:
+            gone += 1
+        return history[gone:] if gone else history
+
+
+def _statistic(delays: Sequence[float], sigmas: float) -> float:
+    """mean + 2σ with the population's σ; 0 where there is no history."""
+    if not delays:
+        return 0.0
+    mean = math.fsum(delays) / len(delays)
+    return mean + sigmas * math.sqrt(math.fsum((delay - mean) ** 2 for delay in delays) / len(delays))
 
 
 def continued(leases: Sequence[float], tiers: int) -> list[float]:

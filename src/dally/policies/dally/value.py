@@ -9,21 +9,23 @@ as long as the saving and then give in is at most twice as bad as knowing the fu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
+from dally.core.journal import Entry
 from dally.core.placement import Placement
-from dally.core.plan import Demand, Migrate, Plan, Preempt, Start, Wait, WakeAt
+from dally.core.plan import Demand, Migrate, Plan, Preempt, Resize, Start, Wait, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.reasons import Reason, Token
 from dally.core.states import State
 from dally.core.units import show_time
-from dally.policies.dally.forecast import Forecast
+from dally.policies.dally.examples import Examples
+from dally.policies.dally.forecast import Forecast, ValueMemory
 from dally.policies.dally.tiers import Tiers
 from dally.policies.greedy import waits_for_gpus
 
@@ -32,7 +34,10 @@ MARGIN = 2.0  # GPUs are taken from jobs with so many times the remaining GPU ti
 OVERHEAD = 60.0  # seconds a move must save at least: checkpoints are not free, and a policy is not told their price
 LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more work left and wait with them
 
-_FREES = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.Interrupted, ev.MachineUp, ev.LeaseEnded)
+_RUNS = (ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored)
+_ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
+_WAITS = (ev.Yielded, ev.StartFailed, ev.Interrupted)
+_FREES = (*_ENDS, *_WAITS, ev.MachineUp, ev.MachinesChanged, ev.LeaseEnded)
 
 
 class Declined(NamedTuple):
@@ -47,64 +52,91 @@ class Declined(NamedTuple):
 class Value:
     """Least remaining GPU time first, with ageing; waiting by its value; GPUs taken only where somebody gains."""
 
-    def __init__(self, tiers: Tiers, lease: float) -> None:
+    def __init__(self, tiers: Tiers, lease: float, view: View) -> None:
         self.tiers, self.lease = tiers, lease
-        self.forecast = Forecast(tiers)
-        self._told: dict[str, Declined] = {}
+        self._examples = Examples(view.topology, tiers)
+        # jobs that may have been told that they decline; the view knows who was
+        self.told = {who for who, reason in view.reasons.items() if isinstance(who, str) and reason.evidence}
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+    def forecast(self, view: View, memory: ValueMemory, now: float) -> Forecast:
+        return Forecast(self.tiers, self._examples, view, memory, now)
+
+    def rank(self, view: View, memory: ValueMemory, job: ActiveJob, now: float) -> Rank:
         if job.state is not State.WAITING:
-            self.forecast.runs(view, job, now)
             return Rank(0.0)  # victims are compared when somebody asks
-        self.forecast.queued(view, job, now)
-        size = self.forecast.size(view, job, now)
+        waits = memory.waits.get(job.id)
+        size = self.forecast(view, memory, now).size(job) if waits is None else waits.size
         return Rank(job.gpus * (size + AGEING * job.last_change), -AGEING * job.gpus)
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        self.tiers.follow(view.news)
-        for event in view.news:
-            if isinstance(event, (ev.Finished, ev.Failed, ev.Cancelled)):
-                self.forecast.ended(view, view.job(event.job), finished=isinstance(event, ev.Finished))
-                self._told.pop(event.job, None)
+    def hear(self, view: View, memory: ValueMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        self.tiers.follow(view)
+        forecast = self.forecast(view, memory, now)
+        ended: list[ev.Finished | ev.Failed | ev.Cancelled] = []
+        for entry in entries:
+            if isinstance(entry, _RUNS):
+                forecast.runs(view.job(entry.job))
+            elif isinstance(entry, _ENDS):
+                ended.append(entry)
+            elif isinstance(entry, (ev.Arrived, *_WAITS)):
+                job = view.job(entry.job.id if isinstance(entry, ev.Arrived) else entry.job)
+                if job.state is State.WAITING:
+                    forecast.queued(job)
+            elif isinstance(entry, (Start, Migrate, Resize)):  # somebody else's decision
+                job = view.job(entry.job)
+                forecast.got_gpus(job, entry.placement)
+                if job.speed > 0:
+                    forecast.runs(job)
+            elif isinstance(entry, Preempt):
+                forecast.left_gpus(view.job(entry.job))
+        for entry in ended:  # what they teach counts from the next one on
+            forecast.ended(view.job(entry.job), finished=isinstance(entry, ev.Finished))
         return ()
 
-    def plan(self, view: View, now: float) -> Plan:
+    def plan(self, view: View, memory: ValueMemory, now: float) -> Plan:
         if not view.waiting.buckets and not view.preemptible.buckets:
             return []
-        return _Round(self, view, now).plan()
+        self.tiers.follow(view)
+        return _Round(self, view, self.forecast(view, memory, now), now).plan()
 
-    def tell(self, job: ActiveJob, said: Declined, now: float) -> Wait | None:
-        before = self._told.get(job.id)
-        wait = said.until - job.last_change
-        if before is not None and before[:2] == said[:2] and abs(before.until - said.until) < 0.1 * wait:
-            return None  # the price of GPU time moves a little with every event: not worth a line each
-        self._told[job.id] = said
+    def tell(self, view: View, job: ActiveJob, said: Declined, now: float) -> Wait | None:
+        """Its own reason. The evidence: the tier it waits for, the one it was offered, when the first is expected."""
         names = self.tiers.names
+        evidence = (names[said.tier], names[said.offered], said.expected)
+        wait = said.until - job.last_change
+        before = view.reasons.get(job.id)
+        if (before is not None and before.evidence[:2] == evidence[:2] and before.until is not None
+                and abs(before.until - said.until) < 0.1 * wait):  # fmt: skip
+            return None  # the price of GPU time moves a little with every event: not worth a line each
+        self.told.add(job.id)
         sentence = (f"offered {job.gpus} GPUs of one {names[said.offered]}, it waits for one {names[said.tier]}, "
                     f"expected in {show_time(said.expected - now)}; that is worth a wait of {show_time(wait)}, "
                     f"of which {show_time(said.until - now)} are left")  # fmt: skip
-        return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, said.until))
+        return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, said.until, evidence))
 
-    def untell(self, view: View, still: set[str], reasons: dict[Demand, Wait]) -> list[Wait]:
-        """Jobs whose own reason no longer holds say what their demand says."""
-        plan = []
-        for job_id in [job_id for job_id in self._told if job_id not in still]:
-            del self._told[job_id]
-            if job_id in view.waiting and view.job(job_id).demand in reasons:
-                plan.append(Wait(job_id, reasons[view.job(job_id).demand].reason))
-        return plan
+    def untell(self, view: View, still: Container[str], reasons: Mapping[Demand, Wait]) -> list[Wait]:
+        """Jobs whose own reason no longer holds say what their demand says. `still`: who declines or starts."""
+        self.told -= {job_id for job_id in self.told if not _declines(view, job_id)}
+        jobs = [view.job(job_id) for job_id in self.told if job_id not in still]
+        return [Wait(job.id, reasons[job.demand].reason) for job in sorted(jobs, key=lambda job: job.number)
+                if job.demand in reasons]  # fmt: skip
+
+
+def _declines(view: View, job_id: str) -> bool:
+    """Whether the job waits, and was last told that it declines."""
+    reason = view.reasons.get(job_id)
+    return reason is not None and bool(reason.evidence) and job_id in view.waiting
 
 
 class _Round:
     """One plan in the making."""
 
-    def __init__(self, rules: Value, view: View, now: float) -> None:
-        self.rules, self.view, self.now = rules, view, now
-        self.tiers, self.forecast = rules.tiers, rules.forecast
+    def __init__(self, rules: Value, view: View, forecast: Forecast, now: float) -> None:
+        self.rules, self.view, self.forecast, self.now = rules, view, forecast, now
+        self.tiers = rules.tiers
         self.evicted: dict[str, ActiveJob] = {}
         self.waits: list[tuple[ActiveJob, Declined]] = []
         self.pressure = max(0, len(view.waiting) - 1) / view.topology.gpus
-        self.forecast.begin(view, now)
+        self.poles = forecast.begin()
 
     def plan(self) -> Plan:
         with self.view.free.trial() as free:
@@ -141,11 +173,12 @@ class _Round:
             reasons = self._reasons(free, started)
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
         plan += [*moves, *starts, *reasons.values()]
-        told = [wait for job, said in self.waits if (wait := self.rules.tell(job, said, self.now)) is not None]
-        plan += told + self.rules.untell(self.view, {job.id for job, _ in self.waits}, reasons)
+        plan += [wait for job, said in self.waits
+                 if (wait := self.rules.tell(self.view, job, said, self.now)) is not None]  # fmt: skip
+        plan += self.rules.untell(self.view, started.union(job.id for job, _ in self.waits), reasons)
         for action in (*moves, *starts):
             if isinstance(action, (Start, Migrate)):
-                self.forecast.got_gpus(self.view, self.view.job(action.job), action.placement)
+                self.forecast.got_gpus(self.view.job(action.job), action.placement)
         wake = min((said.until for _, said in self.waits), default=math.inf)
         if self.now < wake < math.inf:
             plan.append(WakeAt(wake))
@@ -154,11 +187,11 @@ class _Round:
     def _start_poles(self, free: FreeGpus) -> list[Start]:
         """Waiting jobs that would outlast all others take what is free before anybody else."""
         starts = []
-        for job_id in self.forecast.poles.waiting():
+        for job_id in self.poles.waiting():
             job = self.view.job(job_id)
             placement = self._accepts(free, job, self.tiers.nearest(free, job.demand))
             if isinstance(placement, Placement):
-                self.forecast.poles.started(job)
+                self.poles.started(job)
                 free.take(placement)
                 starts.append(Start(job.id, placement, self.rules.lease))
         return starts
@@ -166,7 +199,7 @@ class _Round:
     @cached_property
     def behind(self) -> list[tuple[float, int, ActiveJob]]:
         """Running jobs that no lease protects and that are not loading, by the GPU time they have left."""
-        return sorted(((job.gpus * self.forecast.size(self.view, job, self.now), job.number, job)
+        return sorted(((job.gpus * self.forecast.size(job), job.number, job)
                        for job in self.view.preemptible if self._settled(job)), reverse=True)  # fmt: skip
 
     def _settled(self, job: ActiveJob) -> bool:
@@ -190,21 +223,21 @@ class _Round:
         return self._rather_waits(job, placement, self.tiers.smallest(job.demand), room) or placement
 
     def _left(self, job: ActiveJob) -> float:
-        return self.forecast.left(self.view, job, self.now)
+        return self.forecast.left(job)
 
     def _aged(self, job: ActiveJob) -> float:
         """Its remaining GPU time less what its wait has earned it."""
-        return job.gpus * (self.forecast.size(self.view, job, self.now) - AGEING * job.starvation(self.now))
+        return job.gpus * (self.forecast.size(job) - AGEING * job.starvation(self.now))
 
     def _rather_waits(self, job: ActiveJob, placement: Placement, smallest: int, room: int) -> Declined | None:
-        here = self.forecast.run_time(self.view, job, placement, self.now)
+        here = self.forecast.run_time(job, placement)
         best: Declined | None = None
         gain = 0.0
         for tier in range(smallest, room):
-            there = self.forecast.run_time_at(self.view, job, tier, self.now)
+            there = self.forecast.run_time_at(job, tier)
             saving = (1.0 + job.gpus * self.pressure) * (here - there)
             ahead = sum(1 for _, said in self.waits if said.tier == tier)
-            expected = self.forecast.opening(self.view, job.demand, tier, ahead)
+            expected = self.forecast.opening(job.demand, tier, ahead)
             until = job.last_change + saving
             if until > self.now and expected - self.now < saving and saving - (expected - self.now) > gain:
                 gain = saving - (expected - self.now)
@@ -214,9 +247,9 @@ class _Round:
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, tier: int) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
         least = MARGIN * max(0.0, self._aged(job))
-        need = self.forecast.run_time_at(self.view, job, tier, self.now)
+        need = self.forecast.run_time_at(job, tier)
         victims = [(size, v) for size, _, v in self.behind if size > least and v.id not in self.evicted
-                   and self.forecast.poles.may_lose_gpus(v, job, need)]  # fmt: skip
+                   and self.poles.may_lose_gpus(v, job, need)]  # fmt: skip
         if not victims:
             return None
         best: tuple[int, list[ActiveJob]] | None = None
@@ -256,8 +289,9 @@ class _Round:
         moves: Plan = []
         if not self.evicted and not any(isinstance(event, _FREES) for event in self.view.news):
             return moves
-        apart = [(self.forecast.size(self.view, job, self.now) * job.gpus, job.number, job)
-                 for job in self.forecast.apart.values() if job.id in self.view.preemptible and self._settled(job)]
+        apart = [(self.forecast.size(job) * job.gpus, job.number, job)
+                 for job_id in self.forecast.memory.apart
+                 if job_id in self.view.preemptible and self._settled(job := self.view.job(job_id))]  # fmt: skip
         for _, _, job in sorted(apart):
             held = job.placement
             if held is None or job.id in self.evicted:
@@ -270,7 +304,7 @@ class _Round:
             if placement is None or not self.tiers.nearer(placement, held):
                 continue
             now_left = self._left(job) / (job.speed or 1.0)
-            if now_left - self.forecast.run_time(self.view, job, placement, self.now) > OVERHEAD:
+            if now_left - self.forecast.run_time(job, placement) > OVERHEAD:
                 free.take(placement)
                 moves.append(Migrate(job.id, placement, self.rules.lease))
         return moves

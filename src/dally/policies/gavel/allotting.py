@@ -1,19 +1,21 @@
-"""From the jobs there are to an allocation of GPU time: builds the problem, calls the objective, keeps its memory."""
+"""From the jobs there are to an allocation of GPU time: builds the problem, calls the objective."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from dally.core.active import ActiveJob
 from dally.core.policy import View
 from dally.policies.gavel.allocation.problem import Allocation, Fractions, JobRow, Problem, Row
+from dally.policies.gavel.columns import Columns
 from dally.policies.gavel.known import Known
+from dally.policies.gavel.memory import Isolated, PaperMemory
 from dally.policies.gavel.prices import parse_pairs, prices_of
-from dally.policies.gavel.rounds import Columns, Floats
+from dally.policies.gavel.standings import Floats
 
 if TYPE_CHECKING:
     from dally.policies.gavel.allocation.solver import Solver
@@ -45,57 +47,54 @@ class Wishes(Protocol):
     def round(self) -> float: ...
 
 
-@dataclass(slots=True)
-class Member:
+class Member(NamedTuple):
     """A job under allocation."""
 
     known: Known
     job: ActiveJob
-    left_then: float = 0.0
-    isolated_rate: float = 0.0  # at the last allocation
-    isolated_so_far: float = 0.0
 
 
 class Allotter:
-    """One objective with what it keeps from one allocation to the next: a warm solver, isolated progress, notes."""
+    """One objective for one cluster. What it keeps from one allocation to the next is in the memory: isolated progress,
+    where the solver ended, notes."""
 
     def __init__(self, options: Wishes, columns: Columns, workers: tuple[int, ...]) -> None:
         self.options, self.columns, self.workers = options, columns, workers
         self.entity_weights = parse_pairs(options.weights, "weights") or None
         said = parse_pairs(options.prices, "prices")
-        self.notes: dict[str, None] = {}
+        self.unpriced: list[str] = []
         self.prices: tuple[float, ...] = ()
         if options.objective in COUNTS_MONEY:
-            self.prices, unknown = prices_of(columns.kinds, said)
-            self.notes.update(dict.fromkeys(unknown))
+            self.prices, self.unpriced = prices_of(columns.kinds, said)
         self._solver: Solver | None = None
         self.partners: Partners | None = None  # with space sharing: who may run beside whom
         self.together: dict[Row, Fractions] = {}  # time the last allocation gives to pairs
 
-    def allocate(self, view: View, members: dict[str, Member], running: dict[str, int], now: float) -> Floats:
+    def allocate(self, view: View, memory: PaperMemory, members: Sequence[Member], now: float) -> Floats:
         """Fractions of time, one row per member in order, one entry per column; those of pairs are in `together`."""
         self.together = {}
         if self.options.aware and self.options.objective not in (*COUNTS_MONEY, "isolated", "allox"):
-            everything = self._fastest(members, now)
+            everything = self._fastest(memory, members, now)
             if everything is not None:
                 return everything
-        rows = [self._row(member, now, len(members)) for member in members.values()]
-        pairs = () if self.partners is None else self.partners.rows(view, members)
+        rows = [self._row(memory, member, now, len(members)) for member in members]
+        pairs = () if self.partners is None else self.partners.rows(view, memory, members)
         problem = Problem(tuple(rows), self.columns.names, self.workers, self.columns.kind_of, self.prices, pairs,
                           entity_weights=self.entity_weights)  # fmt: skip
-        found = self._solve(problem, running)
-        for note in found.notes:
-            self.notes[note] = None
+        found = self._solve(problem, memory)
+        unheard = [note for note in found.notes if note not in memory.notes]
+        if unheard:
+            memory.notes = (*memory.notes, *unheard)
         if pairs:
             self.together = {row: x for row, x in found.fractions.items() if len(row) == 2 and max(x) > _SLIVER}
         return np.array([found.fractions[(row.id,)] for row in rows])
 
-    def _fastest(self, members: dict[str, Member], now: float) -> Floats | None:
+    def _fastest(self, memory: PaperMemory, members: Sequence[Member], now: float) -> Floats | None:
         """Every job all the time where it is fastest, if the GPUs there suffice: nobody can have more, so this is the
         optimum of every objective that likes throughput, and no program is solved."""
         room = list(self.workers)
         made = np.zeros((len(members), len(self.columns.all)))
-        for place, member in enumerate(members.values()):
+        for place, member in enumerate(members):
             rates = member.known.rates
             column = rates.index(max(rates))
             kind = self.columns.kind_of[column]
@@ -104,35 +103,37 @@ class Allotter:
                 return None
             made[place, column] = 1.0
         if self.options.objective == COMPARES_WITH_ALONE:
-            for member in members.values():
-                self._book_isolated(member, now, len(members))
+            for member in members:
+                self._book_isolated(memory, member, now, len(members))
         return made
 
-    def _book_isolated(self, member: Member, now: float, count: int) -> float:
+    def _book_isolated(self, memory: PaperMemory, member: Member, now: float, count: int) -> float:
         """Steps left; books how long the finished ones would have taken alone on 1/M of the cluster, if that counts."""
         known = member.known
         left = known.left(member.job, now, max(known.rates) * 360.0)
         if self.options.objective != COMPARES_WITH_ALONE:
             return left
-        if member.isolated_rate > 0:
-            member.isolated_so_far += max(0.0, member.left_then - left) / member.isolated_rate
-        member.left_then = left
+        before = memory.isolated.get(known.id, Isolated())
+        so_far = before.so_far
+        if before.rate > 0:
+            so_far += max(0.0, before.left - left) / before.rate
         share = [n / count / known.gpus for n in self.workers]
         scale = 1.0 / max(1.0, sum(share))
-        member.isolated_rate = sum(known.rates[self.columns.kind_of.index(kind)] * part * scale
-                                   for kind, part in enumerate(share))  # fmt: skip
+        rate = sum(known.rates[self.columns.kind_of.index(kind)] * part * scale for kind, part in enumerate(share))
+        memory.isolated[known.id] = Isolated(left, rate, so_far)
         return left
 
-    def _row(self, member: Member, now: float, count: int) -> JobRow:
+    def _row(self, memory: PaperMemory, member: Member, now: float, count: int) -> JobRow:
         job, known = member.job, member.known
-        left = self._book_isolated(member, now, count)
+        left = self._book_isolated(memory, member, now, count)
+        isolated = memory.isolated.get(job.id)
         total = known.total if known.total is not None else left + known.done(job, now)
         deadline = job.job.deadline
         return JobRow(
             job.id, job.gpus, known.rates, left, max(total, left), now - job.job.submit_time, job.job.submit_time,
             float(job.job.priority) if job.job.priority > 0 else 1.0, job.job.tenant,
             None if deadline is None else self._time_left(deadline - now, left / max(*known.rates, 1e-300)),
-            member.isolated_so_far,
+            0.0 if isolated is None else isolated.so_far,
         )  # fmt: skip
 
     def _time_left(self, until_deadline: float, quickest: float) -> float:
@@ -142,7 +143,7 @@ class Allotter:
         wanted = 0.9 * (until_deadline - 2.0 * self.options.round)
         return min(max(wanted, 1.001 * quickest), until_deadline)
 
-    def _solve(self, problem: Problem, running: dict[str, int]) -> Allocation:
+    def _solve(self, problem: Problem, memory: PaperMemory) -> Allocation:
         from dally.policies.gavel.allocation.allox import allox
         from dally.policies.gavel.allocation.isolated import isolated
         from dally.policies.gavel.allocation.objectives import OBJECTIVES
@@ -156,8 +157,9 @@ class Allotter:
         if name == "allox":  # it knows jobs of one GPU only; gangs get their part of the cluster
             alone = replace(problem, jobs=tuple(job for job in problem.jobs if job.gpus == 1))
             shared = isolated(problem)
-            matched = allox(alone, running={job: kind for job, kind in running.items() if (job,) in shared.fractions
-                                            and any(row.id == job for row in alone.jobs)}, aware=aware)  # fmt: skip
+            ones = {row.id for row in alone.jobs}
+            running = {job: self.columns.kind_of[column] for job, column in memory.running.items() if job in ones}
+            matched = allox(alone, running=running, aware=aware)
             return Allocation({**shared.fractions, **matched.fractions}, matched.objective, matched.notes)
         solve: Callable[..., Allocation] = OBJECTIVES[name]
         if name == "hierarchical":

@@ -14,13 +14,14 @@ entries and predicting them: the spread of those errors, in logarithms, is the s
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Way = tuple[int, int]  # gang size, and the column of the allocation
 
 SMOOTHING = 0.5  # of a new measurement against the old value; released code: EMA with 0.5
 RANK, RIDGE = 2, 0.3  # the best of a few on Gavel's own table, by hiding entries (docs/gavel.md)
@@ -91,39 +92,68 @@ def spread(matrix: Floats, rank: int = RANK, ridge: float = RIDGE) -> float:
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
+class Measured(NamedTuple):
+    """The rate at which jobs of a type ran in one way."""
+
+    kind: str | None
+    way: Way
+    rate: float
+
+
 class Estimator:
-    """Learns rates by job type and way to run as they are measured, and guesses the rest."""
+    """Learns rates by job type and way to run as they are measured, and guesses the rest. All it knows is what was
+    `measured`, in the order of the first measurements."""
 
-    def __init__(self) -> None:
-        self.version = 0  # raised when an answer may have changed
-        self._rates: dict[Hashable, dict[Hashable, float]] = {}
-        self._columns: dict[Hashable, int] = {}
-        self._filled: tuple[dict[Hashable, int], Floats] | None = None
+    def __init__(self, measured: tuple[Measured, ...] = ()) -> None:
+        self._measured: tuple[Measured, ...] | None = measured
+        self._order: dict[tuple[str | None, Way], None] = {}
+        self._rates: dict[str | None, dict[Way, float]] = {}
+        self._columns: dict[Way, int] = {}
+        self._filled: tuple[dict[str | None, int], Floats] | None = None
         self._spread: float | None = None
+        self._answers: dict[tuple[str | None, tuple[Way, ...]], tuple[float, ...]] = {}
+        for kind, way, rate in measured:
+            self._put(kind, way, rate)
 
-    def observe(self, kind: Hashable, way: Hashable, rate: float) -> None:
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """The very same tuple as long as nothing has changed."""
+        if self._measured is None:
+            self._measured = tuple(Measured(kind, way, self._rates[kind][way]) for kind, way in self._order)
+        return self._measured
+
+    def observe(self, kind: str | None, way: Way, rate: float) -> None:
         """One measurement: the first counts whole, later ones half against what was believed."""
         if not 0 < rate < float("inf"):
             return
-        self._columns.setdefault(way, len(self._columns))
-        rates = self._rates.setdefault(kind, {})
-        old = rates.get(way)
+        old = self._rates.get(kind, {}).get(way)
         new = rate if old is None else SMOOTHING * rate + (1.0 - SMOOTHING) * old
         if old is None or abs(new - old) > 1e-3 * old:
-            rates[way] = new
-            self._filled = self._spread = None
-            self.version += 1
+            self._put(kind, way, new)
+            self._measured = self._filled = self._spread = None
+            self._answers = {}
 
-    def rates(self, kind: Hashable, ways: Sequence[Hashable]) -> tuple[float, ...]:
+    def _put(self, kind: str | None, way: Way, rate: float) -> None:
+        self._order[kind, way] = None
+        self._columns.setdefault(way, len(self._columns))
+        self._rates.setdefault(kind, {})[way] = rate
+
+    def rates(self, kind: str | None, ways: tuple[Way, ...]) -> tuple[float, ...]:
         """Best guess for each way to run; a job type never seen follows the others' pattern, a way never seen their
         level."""
+        found = self._answers.get((kind, ways))
+        if found is None:
+            found = self._answers[kind, ways] = self._guess(kind, ways)
+        return found
+
+    def _guess(self, kind: str | None, ways: tuple[Way, ...]) -> tuple[float, ...]:
         places, filled = self._complete()
         row, measured = filled[places.get(kind, len(places))], self._rates.get(kind, {})
         unseen = float(np.exp(np.log(row).mean()))
         return tuple(measured[way] if way in measured else
                      float(row[self._columns[way]]) if way in self._columns else unseen for way in ways)  # fmt: skip
 
-    def estimates(self, kind: Hashable, ways: Sequence[Hashable]) -> Sequence[Estimate]:
+    def estimates(self, kind: str | None, ways: tuple[Way, ...]) -> Sequence[Estimate]:
         """The same with intervals: what was measured is taken as it is."""
         if self._spread is None:
             self._spread = spread(self._matrix()[:-1]) if self._rates else float("inf")
@@ -141,7 +171,7 @@ class Estimator:
                 matrix[row, self._columns[way]] = rate
         return matrix
 
-    def _complete(self) -> tuple[dict[Hashable, int], Floats]:
+    def _complete(self) -> tuple[dict[str | None, int], Floats]:
         if self._filled is None:
             self._filled = {kind: row for row, kind in enumerate(self._rates)}, complete(self._matrix())
         return self._filled

@@ -9,44 +9,36 @@ other in rotation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import NamedTuple
 
 from dally.core.active import ActiveJob
 from dally.core.policy import View
 from dally.policies.gavel.allocation.problem import PairRow
 from dally.policies.gavel.allotting import Member
-from dally.policies.gavel.rounds import Columns
-
-Kind = tuple[str | None, int, str | None]  # model, gang size, GPU type asked for
-
-
-class Together(NamedTuple):
-    """Two kinds on the same GPUs: what each keeps of its rate alone, per GPU type (0: not there), and the gain."""
-
-    first: tuple[float, ...]
-    second: tuple[float, ...]
-    gain: float  # rates over rates alone beyond 1, averaged over the GPUs of the cluster
+from dally.policies.gavel.columns import Columns
+from dally.policies.gavel.memory import Kind, PaperMemory, Together
 
 
 class Partners:
-    """Finds the pairs, and remembers what was learned of kinds of jobs."""
+    """Finds the pairs; what the estimates say of two kinds of jobs is asked once and remembered: of other jobs of
+    the same kinds they might say it with another last digit."""
 
     def __init__(self, columns: Columns, workers: Sequence[int], above: float, most: int) -> None:
         self.columns, self.workers, self.above, self.most = columns, workers, above, most
-        self._known: dict[tuple[Kind, Kind], Together] = {}
 
-    def rows(self, view: View, members: Mapping[str, Member]) -> tuple[PairRow, ...]:
+    def rows(self, view: View, memory: PaperMemory, listed: Sequence[Member]) -> tuple[PairRow, ...]:
         """Pairs of the members, by their positions: at most `most` with any of them."""
-        listed = list(members.values())
         kinds: dict[Kind, list[int]] = {}
         for place, member in enumerate(listed):
             kinds.setdefault(kind_of(member.job), []).append(place)
         found: list[tuple[float, Kind, Kind, Together]] = []
         for one, other in combinations_with_replacement(kinds, 2):
             if one[1] == other[1] and (one != other or len(kinds[one]) > 1):
-                together = self._together(view, one, other, listed[kinds[one][0]].job, listed[kinds[other][-1]].job)
+                together = memory.beside.get((one, other))
+                if together is None:
+                    jobs = listed[kinds[one][0]].job, listed[kinds[other][-1]].job
+                    together = memory.beside[one, other] = self._together(view, *jobs)
                 if together.gain > 0:
                     found.append((together.gain, one, other, together))
         found.sort(key=lambda each: -each[0])  # stable: among equals the older kinds first
@@ -62,14 +54,10 @@ class Partners:
     def _rates(self, member: Member, kept: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(rate * kept[kind] for rate, kind in zip(member.known.rates, self.columns.kind_of, strict=True))
 
-    def _together(self, view: View, one: Kind, other: Kind, job: ActiveJob, beside: ActiveJob) -> Together:
-        found = self._known.get((one, other))
-        if found is None:
-            kept = [self._kept(view, job, beside, kind) for kind in self.columns.kinds]
-            gains = [max(0.0, a + b - 1.0) * gpus for (a, b), gpus in zip(kept, self.workers, strict=True)]
-            found = Together(tuple(a for a, _ in kept), tuple(b for _, b in kept), sum(gains) / sum(self.workers))
-            self._known[one, other] = found
-        return found
+    def _together(self, view: View, job: ActiveJob, beside: ActiveJob) -> Together:
+        kept = [self._kept(view, job, beside, kind) for kind in self.columns.kinds]
+        gains = [max(0.0, a + b - 1.0) * gpus for (a, b), gpus in zip(kept, self.workers, strict=True)]
+        return Together(tuple(a for a, _ in kept), tuple(b for _, b in kept), sum(gains) / sum(self.workers))
 
     def _kept(self, view: View, job: ActiveJob, beside: ActiveJob, kind: str) -> tuple[float, float]:
         """Rates together over rates alone; (0, 0) where they do not fit, are unknown, or gain too little."""

@@ -4,121 +4,132 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dally.core import events as ev
+from dally.core import plan as pl
 from dally.core.active import ActiveJob
+from dally.core.journal import Entry
+from dally.core.placement import Placement
 from dally.core.plan import Plan, Preempt, WakeAt
 from dally.core.policy import View
-from dally.core.states import State
+from dally.core.states import ENDED
 from dally.policies.gavel.allotting import COUNTS_MONEY, Allotter, Member
+from dally.policies.gavel.columns import Columns, gpu_type_of
 from dally.policies.gavel.estimator import Estimator
 from dally.policies.gavel.known import Known
+from dally.policies.gavel.memory import Edition, PaperMemory
 from dally.policies.gavel.reasons import explain_all, explain_waiting
-from dally.policies.gavel.rounds import (
-    Columns,
-    Floats,
-    Placer,
-    Standings,
-    choose,
-    kind_index,
-    room_of,
-    still_loading,
-)
+from dally.policies.gavel.rounds import Placer, choose, room_of, settled_in
+from dally.policies.gavel.standings import Floats, Standings
 
 if TYPE_CHECKING:
     from dally.policies.gavel.policy import GavelOptions
 
 
 class PaperRounds:
-    """What is remembered between two plans: who is there, what it was allocated, what it got."""
+    """Plans round by round. What it remembers is a `PaperMemory`; what is kept here is worked out again if missing."""
 
     def __init__(self, options: GavelOptions) -> None:
         self.options = options
         self.conserving = options.objective not in COUNTS_MONEY
-        self.members: dict[str, Member] = {}
-        self.allotter: Allotter | None = None
-        self._gone: set[str] = set()
-        self._running: dict[str, int] = {}  # job → column, in this round
-        self._began: float = 0.0
-        self._ends: float | None = None  # when something is done next; None: nobody is there
-        self._allocated_at: float | None = None
-        self._changed = False
-        self._quiet = False  # the rounds to come would deal what this one did, until somebody comes or goes
-        self._boundary = 0.0  # the end of the round in which it became quiet
+        self.learns = options.throughputs == "estimated"
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return () if self.allotter is None else tuple(self.allotter.notes)
+    def new_memory(self) -> PaperMemory:
+        return PaperMemory()
 
-    def plan(self, view: View, now: float) -> Plan:
-        if self.allotter is None:
-            self._start(view)
-        came = freed = restless = False
-        for event in view.news:
-            kind = type(event)
-            if kind is ev.Arrived:
-                came |= self._admit(view, view.job(event.job.id))  # type: ignore[union-attr]
-            elif kind is ev.Finished or kind is ev.Failed or kind is ev.Cancelled:
-                freed |= self._forget(event.job)  # type: ignore[union-attr, arg-type]
-            elif kind is ev.Interrupted:
-                self._lose(event.job)  # type: ignore[union-attr, arg-type]
-                freed = restless = True
-            elif kind is ev.MachineUp:
-                freed = restless = True
-        plan: Plan = []
-        if self._quiet and (came or freed):
-            at_once = came or restless or self.options.backfill or not self.members
-            plan += self._stir(now) if at_once else self._sleep(now)
-        if self._ends is None or now >= self._ends:
-            plan = self._round(view, now)
-        elif self.options.backfill and (came or freed):
-            plan += self._between(view, now)
-        return plan + explain_waiting(view, plan)
-
-    def _start(self, view: View) -> None:
+    def attach(self, view: View, memory: PaperMemory) -> None:
         columns = self.columns = Columns.of(view.topology, self.options.placement_sensitive)
         workers = tuple(view.topology.capacity(kind) for kind in columns.kinds)
         self.allotter = Allotter(self.options, columns, workers)
-        self.standings = Standings(len(columns.all))
         self.placer = Placer(view.topology, columns, self.options.placement_sensitive)
-        self.estimator = Estimator() if self.options.throughputs == "estimated" else None
-        self._learned = 0
         self.equal = np.array(workers, dtype=float) / sum(workers)  # X^eq: time in proportion to the GPUs there are
+        if memory.columns != columns.all:
+            _translate(memory, columns)
+        self.estimator = Estimator(memory.measured)
+        self._known: dict[str, Known] = {}
+        self._standings = Standings(len(columns.all))
+
+    def notes(self, memory: PaperMemory) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.allotter.unpriced, *memory.notes)))
+
+    def known(self, view: View, job_id: str) -> Known:
+        """What is believed of a job; with learned rates, those of the last time somebody asked for them."""
+        found = self._known.get(job_id)
+        if found is None:
+            job = view.job(job_id)
+            found = self._known[job_id] = Known(view, job, self.columns.all)
+            if self.options.placement_sensitive and job.gpus == 1:  # one GPU cannot be spread
+                found.rates = tuple(rate if near else 0.0
+                                    for rate, (_, near) in zip(found.rates, self.columns.all, strict=True))  # fmt: skip
+        return found
+
+    def standings(self, view: View, memory: PaperMemory, write: float | None = None) -> Standings:
+        """The memory's tables as arrays; `write`: the time of a plan that is going to change them."""
+        if self._standings.edition is not memory.edition:
+            self._standings = Standings.read(memory, lambda job_id: self.known(view, job_id))
+        if write is not None:
+            self._standings.edition = memory.edition = Edition(write)
+        return self._standings
 
     # --- who is there -------------------------------------------------------------------------------------
 
-    def _admit(self, view: View, job: ActiveJob) -> bool:
-        if job.state is not State.WAITING:
-            return False
-        known = Known(view, job, self.columns.all)
-        if self.estimator is not None:
-            self._guess(known, job)
-        if self.options.placement_sensitive and job.gpus == 1:  # one GPU cannot be spread
-            known.rates = tuple(rate if near else 0.0
-                                for rate, (_, near) in zip(known.rates, self.columns.all, strict=True))  # fmt: skip
-        self.members[job.id] = Member(known, job)
-        runs = np.array(known.rates) > 0
-        self.standings.add(job.id, job.gpus, self._meanwhile(known), runs)
-        self._changed = True
-        return True
+    def hear(self, view: View, memory: PaperMemory, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            kind = type(entry)
+            if kind is ev.Arrived:
+                self._admit(view, memory, view.job(entry.job.id))  # type: ignore[union-attr]
+            elif kind is ev.Finished or kind is ev.Failed or kind is ev.Cancelled:
+                self._forget(memory, entry.job)  # type: ignore[union-attr, arg-type]
+            elif kind is ev.Interrupted or kind is ev.StartFailed or kind is pl.Preempt:
+                self._lose(memory, entry.job)  # type: ignore[union-attr, arg-type]
+                memory.freed = memory.restless = True
+            elif kind is ev.Yielded:
+                self._lose(memory, entry.job)  # type: ignore[union-attr, arg-type]
+            elif kind is ev.MachineUp:
+                memory.freed = memory.restless = True
+            elif kind is ev.MachinesChanged:
+                memory.freed = memory.restless = memory.changed = True
+                memory.beside.clear()
+            elif isinstance(entry, (pl.Start, pl.Migrate, pl.Resize)):
+                self._find(view, memory, entry.job, entry.placement)
+                memory.freed = memory.restless = True
 
-    def _learn(self) -> None:
-        """What ran in the round that ends has been measured: that is its rate where it ran."""
-        for job_id, column in self._running.items() if self.estimator is not None else ():
-            job = self.members[job_id].job
-            if job.state is State.RUNNING and self.estimator is not None:
-                self.estimator.observe(job.job.model, (job.gpus, column), job.speed)
+    def _admit(self, view: View, memory: PaperMemory, job: ActiveJob) -> None:
+        if job.state in ENDED or job.id in memory.share:
+            return
+        known = self.known(view, job.id)
+        if self.learns:
+            self._guess(memory, known, job)
+        share = self._meanwhile(known)
+        if self._standings.edition is memory.edition:
+            self._standings.add(known, share)
+        memory.share[job.id] = tuple(share.tolist())
+        memory.came = memory.changed = True
 
-    def _guess(self, known: Known, job: ActiveJob) -> None:
-        """Learned rates where profiles would say; whether it fits or runs there at all is still known."""
-        assert self.estimator is not None
-        ways = [(job.gpus, column) for column in range(len(self.columns.all))]
-        guessed = self.estimator.rates(job.job.model, ways)
-        known.rates = tuple(rate / known.step if told > 0 else 0.0
-                            for rate, told in zip(guessed, known.rates, strict=True))  # fmt: skip
+    def _forget(self, memory: PaperMemory, job_id: str) -> None:
+        if job_id not in memory.share or job_id in memory.gone:
+            return
+        self._lose(memory, job_id)
+        memory.gone[job_id] = True
+        memory.freed = memory.changed = True
+
+    def _lose(self, memory: PaperMemory, job_id: str) -> None:
+        """It has no GPUs any more."""
+        memory.running.pop(job_id, None)
+
+    def _find(self, view: View, memory: PaperMemory, job_id: str, placement: Placement) -> None:
+        """Somebody else gave it these GPUs: its time counts there."""
+        if job_id in memory.share and job_id not in memory.gone and placement.slices:
+            memory.running[job_id] = self._column(view, placement)
+
+    def _column(self, view: View, placement: Placement) -> int:
+        kind = view.topology.machines[placement.slices[0][0]].gpu_type
+        near = self.placer.is_near(placement, kind)
+        return self.columns.all.index((kind, near))
 
     def _meanwhile(self, known: Known) -> Floats:
         """Until the next allocation a new job is owed time by how fast it is where, or on all types alike if nobody
@@ -131,132 +142,177 @@ class PaperRounds:
                 for kind, (_, near) in zip(self.columns.kind_of, self.columns.all, strict=True)]  # fmt: skip
         return np.where(rates > 0, np.array(near), 0.0)
 
-    def _forget(self, job_id: str) -> bool:
-        if self.members.pop(job_id, None) is None:
-            return False
-        self._gone.add(job_id)
-        self._running.pop(job_id, None)
-        self._changed = True
-        return True
+    # --- learned rates --------------------------------------------------------------------------------------
 
-    def _lose(self, job_id: str) -> None:
-        """A fault took its GPUs."""
-        self._running.pop(job_id, None)
+    def _learn(self, view: View, memory: PaperMemory) -> None:
+        """What ran in the round that ends has been measured: that is its rate where it ran."""
+        learned = self._learned(memory)
+        for job_id, column in memory.running.items():
+            job = view.job(job_id)
+            if job.movable:
+                learned.observe(job.job.model, (job.gpus, column), job.speed)
+        if learned.measured is not memory.measured:
+            memory.measured = learned.measured
+
+    def _learned(self, memory: PaperMemory) -> Estimator:
+        if self.estimator.measured is not memory.measured:
+            self.estimator = Estimator(memory.measured)
+        return self.estimator
+
+    def _guess(self, memory: PaperMemory, known: Known, job: ActiveJob) -> None:
+        """Learned rates where profiles would say; whether it fits or runs there at all is still known."""
+        ways = tuple((job.gpus, column) for column in range(len(self.columns.all)))
+        guessed = self._learned(memory).rates(job.job.model, ways)
+        known.rates = tuple(rate / known.step if told > 0 else 0.0
+                            for rate, told in zip(guessed, known.rates, strict=True))  # fmt: skip
 
     # --- rounds -------------------------------------------------------------------------------------------
 
-    def _round(self, view: View, now: float) -> Plan:
-        self._book(now)
-        self._learn()
-        if self._gone:
-            self.standings.remove(self._gone)
-            self._gone = set()
-        self._quiet = False
-        if not self.members:
-            self._ends = None
+    def plan(self, view: View, memory: PaperMemory, now: float) -> Plan:
+        came, freed, restless = memory.came, memory.freed, memory.restless
+        if came or freed:
+            memory.came = memory.freed = memory.restless = False
+        plan: Plan = []
+        if memory.quiet and (came or freed):
+            at_once = came or restless or self.options.backfill or len(memory.gone) == len(memory.share)
+            plan += self._stir(view, memory, now) if at_once else self._sleep(memory, now)
+        if memory.ends is None or now >= memory.ends:
+            plan = self._round(view, memory, now)
+        elif self.options.backfill and (came or freed):
+            plan += self._between(view, memory, now)
+        return plan + explain_waiting(view, plan)
+
+    def _round(self, view: View, memory: PaperMemory, now: float) -> Plan:
+        self._settle(view, memory, now)
+        if self.learns:
+            self._learn(view, memory)
+        memory.quiet = False
+        if not memory.share:
+            memory.ends = None
             return []
         plan: Plan = []
-        due = self._allocated_at is None or now - self._allocated_at >= self.options.reallocate
-        told = self._changed and due
+        due = memory.allocated_at is None or now - memory.allocated_at >= self.options.reallocate
+        told = memory.changed and due
         if told:
-            self._allocate(view, now)
-        plan += self._deal(view, now)
-        self._began, self._boundary = now, now + self.options.round
-        self._quiet = self._all_run_all_the_time(view) and not (self._changed and self.options.backfill)
-        plan += self._sleep(now) if self._quiet else self._wake_at(self._boundary, now)
-        return plan + (self._explain(view) if told else [])
+            self._allocate(view, memory, now)
+        plan += self._deal(view, memory, now)
+        memory.began, memory.boundary = now, now + self.options.round
+        quiet = self._all_run_all_the_time(view, memory) and not (memory.changed and self.options.backfill)
+        memory.quiet = quiet
+        plan += self._sleep(memory, now) if quiet else self._wake_at(memory, memory.boundary, now)
+        return plan + (self._explain(view, memory) if told else [])
 
-    def _all_run_all_the_time(self, view: View) -> bool:
+    def _settle(self, view: View, memory: PaperMemory, now: float) -> None:
+        """The books of the round up to now: time received; those who have gone leave."""
+        self._book(view, memory, now)
+        if memory.gone:
+            self.standings(view, memory, now).remove(memory, memory.gone)
+            for job_id in memory.gone:
+                memory.isolated.pop(job_id, None)
+                self._known.pop(job_id, None)
+            memory.gone.clear()
+
+    def _book(self, view: View, memory: PaperMemory, now: float) -> None:
+        """Time received in the round that ends."""
+        if memory.running:
+            self.standings(view, memory, now).book(memory, memory.running, now - memory.began)
+
+    def _all_run_all_the_time(self, view: View, memory: PaperMemory) -> bool:
         """Whether everybody has the GPUs on which it is allocated all of its time, and nothing elsewhere. Such a cell
         is ahead of all cells without a share however long it has been served, and all of them fit: the next rounds
         deal the same."""
-        if len(self._running) < len(self.members) or self.estimator is not None or self.options.placement_sensitive:
+        if len(memory.running) < len(memory.share) or self.learns or self.options.placement_sensitive:
             return False
-        share, index, columns = self.standings.share, self.standings.index, self.columns
+        standings, columns = self.standings(view, memory), self.columns
+        share, index = standings.share, standings.index
         if np.count_nonzero(share[: len(index)]) > len(index):
             return False
         return all(share[index[job_id], column] == 1.0
-                   and ((job := self.members[job_id].job).placement is None  # about to start there
-                        or kind_index(view, columns, job) == columns.kind_of[column])
-                   for job_id, column in self._running.items())  # fmt: skip
+                   and ((job := view.job(job_id)).placement is None  # about to start there
+                        or gpu_type_of(view, job) == columns.all[column][0])
+                   for job_id, column in memory.running.items())  # fmt: skip
 
-    def _wake_at(self, time: float, now: float) -> Plan:
-        self._ends = time
+    def _wake_at(self, memory: PaperMemory, time: float, now: float) -> Plan:
+        memory.ends = time
         return [WakeAt(time)] if now < time < math.inf else []
 
-    def _sleep(self, now: float) -> Plan:
+    def _sleep(self, memory: PaperMemory, now: float) -> Plan:
         """Rounds that deal the same are not looked at, up to the next allocation if one is to be made."""
-        if not self._changed or self._allocated_at is None:
-            return self._wake_at(math.inf, now)
-        time = self._boundary
-        while time < now or time - self._allocated_at < self.options.reallocate:
+        if not memory.changed or memory.allocated_at is None:
+            return self._wake_at(memory, math.inf, now)
+        time = memory.boundary
+        while time < now or time - memory.allocated_at < self.options.reallocate:
             time += self.options.round
-        return self._wake_at(time, now)
+        return self._wake_at(memory, time, now)
 
-    def _stir(self, now: float) -> Plan:
+    def _stir(self, view: View, memory: PaperMemory, now: float) -> Plan:
         """Somebody came, or a fault: the next boundary may deal otherwise. Books the rounds that were not looked at."""
-        self._quiet = False
-        time, last = self._boundary, self._began
+        memory.quiet = False
+        time, last = memory.boundary, memory.began
         while time < now:
             last, time = time, time + self.options.round
-        self._book(last)
-        self._began = last
-        return self._wake_at(time, now)
+        self._book(view, memory, last)
+        memory.began = last
+        return self._wake_at(memory, time, now)
 
-    def _book(self, now: float) -> None:
-        """Time received in the round that ends."""
-        index = self.standings.index
-        rows = [index[job_id] for job_id in self._running]
-        self.standings.received[rows, list(self._running.values())] += now - self._began
+    def _allocate(self, view: View, memory: PaperMemory, now: float) -> None:
+        standings = self.standings(view, memory, now)
+        members = [Member(self.known(view, job_id), view.job(job_id)) for job_id in standings.ids]
+        if self.learns:
+            for member in members:
+                self._guess(memory, member.known, member.job)
+        standings.allocate(memory, self.allotter.allocate(view, memory, members, now))
+        memory.allocated_at, memory.changed = now, False
 
-    def _allocate(self, view: View, now: float) -> None:
-        assert self.allotter is not None
-        if self.estimator is not None and self.estimator.version != self._learned:
-            self._learned = self.estimator.version
-            for member in self.members.values():
-                self._guess(member.known, member.job)
-        running = {job_id: self.columns.kind_of[column] for job_id, column in self._running.items()}
-        found = self.allotter.allocate(view, self.members, running, now)
-        count = len(self.standings.ids)
-        if list(self.members) != self.standings.ids:
-            places = {job_id: row for row, job_id in enumerate(self.members)}
-            found = found[[places[job_id] for job_id in self.standings.ids]]
-        self.standings.share[:count] = found
-        self.standings.received[:count] = 0.0
-        self._allocated_at, self._changed = now, False
-
-    def _deal(self, view: View, now: float) -> Plan:
-        order = self.standings.order(self.options.round / 2.0, self.conserving)
-        loading = still_loading(view, self._running, now)
-        chosen = choose(self.standings, self.columns, order, room_of(view, self.columns, self._running), loading)
-        if chosen == self._running and not self.options.placement_sensitive:
+    def _deal(self, view: View, memory: PaperMemory, now: float) -> Plan:
+        standings, running = self.standings(view, memory), memory.running
+        order = standings.order(self.options.round / 2.0, self.conserving)
+        settled = settled_in(view, running, now)
+        chosen = choose(standings, self.columns, order, room_of(view, self.columns, running), settled)
+        if chosen == running and not self.options.placement_sensitive:
             return []
-        plan, after = self.placer.carry(view, self._running, chosen)
+        plan, after = self.placer.carry(view, running, chosen)
         if len(after) < len(chosen) or self.options.placement_sensitive:
             stopped = {action.job for action in plan if isinstance(action, Preempt)}
-            self.placer.fill(view, self.standings, order, plan, after, stopped)
-        self._running = after
+            self.placer.fill(view, standings, order, plan, after, stopped)
+        running.clear()
+        running.update(after)
         return plan
 
-    def _between(self, view: View, now: float) -> Plan:
+    def _between(self, view: View, memory: PaperMemory, now: float) -> Plan:
         """Inside a round free GPUs go to those who wait, in the same order; nobody is stopped for them."""
         if not view.free.total or not view.waiting:
             return []
-        if self._gone:
-            self._settle(now)
+        if memory.gone:
+            self._settle(view, memory, now)
+            memory.began = now
         plan: Plan = []
-        order = self.standings.order(self.options.round / 2.0, self.conserving)
-        self.placer.fill(view, self.standings, order, plan, self._running, set())
+        standings = self.standings(view, memory)
+        order = standings.order(self.options.round / 2.0, self.conserving)
+        self.placer.fill(view, standings, order, plan, memory.running, set())
         return plan
 
-    def _settle(self, now: float) -> None:
-        self._book(now)
-        self._began = now
-        self.standings.remove(self._gone)
-        self._gone = set()
+    def _explain(self, view: View, memory: PaperMemory) -> Plan:
+        shares = {job_id: share for job_id, share in memory.share.items() if job_id not in memory.running}
+        return explain_all(view, self.columns.names, shares, len(memory.share))
 
-    def _explain(self, view: View) -> Plan:
-        shares = {job_id: self.standings.share[place].tolist() for job_id, place in self.standings.index.items()
-                  if job_id not in self._running}  # fmt: skip
-        return explain_all(view, self.columns.names, shares, len(self.members))
 
+def _translate(memory: PaperMemory, columns: Columns) -> None:
+    """The cluster's GPU types are others than when this was written: figures move to the columns of today."""
+    was = {column: place for place, column in enumerate(memory.columns)}
+    places = [was.get(column) for column in columns.all]
+    now = {place: now for now, place in enumerate(places) if place is not None}
+    tables: list[Any] = [memory.share, memory.received, memory.pair_share, memory.pair_received]
+    for table in tables:
+        for key, figures in list(table.items()):
+            table[key] = tuple(0.0 if place is None else figures[place] for place in places)
+    running: list[Any] = [memory.running, memory.pairs]
+    for table in running:
+        for key, column in list(table.items()):
+            if column in now:
+                table[key] = now[column]
+            else:
+                del table[key]
+    memory.measured = tuple(each._replace(way=(each.way[0], now[each.way[1]]))
+                            for each in memory.measured if each.way[1] in now)  # fmt: skip
+    memory.columns = columns.all

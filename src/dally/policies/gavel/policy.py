@@ -6,15 +6,16 @@ six minutes see to it that it gets it. `aware=false` is the same objective blind
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
+from dally.core.journal import Entry
+from dally.core.memory import Memory
 from dally.core.plan import Plan
-from dally.core.policy import View
-from dally.core.ranking import Rank
+from dally.core.policy import PolicyBase, View
 from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.prices import parse_pairs
 from dally.policies.gavel.released import ReleasedRounds
@@ -83,17 +84,18 @@ class GavelOptions:
             raise UserError(f"policy 'gavel': space_sharing does not go with {strange[0]}")
 
 
-class Gavel:
+class Gavel(PolicyBase):
     """GPU time on every GPU type allocated by an objective, dealt out in rounds; knows how fast jobs are where."""
 
     title: ClassVar[str] = "gavel"
     source: ClassVar[str] = "Narayanan et al., OSDI'20"
-    preempts: ClassVar[bool] = False  # it looks at running jobs at its round boundaries, by its own list
-    chooses_gpu_type: ClassVar[bool] = True
+    preempts = False  # it looks at running jobs at its round boundaries, by its own list
+    chooses_gpu_type = True
     Options: ClassVar[type] = GavelOptions
 
     def __init__(self, options: GavelOptions) -> None:
         self.options = options
+        self.name = written(self.title, options)
         self.shares = options.space_sharing
         self.rounds: PaperRounds | ReleasedRounds
         if options.variant == "released":
@@ -101,20 +103,19 @@ class Gavel:
         else:
             self.rounds = SharedRounds(options) if options.space_sharing else PaperRounds(options)
 
-    @property
-    def name(self) -> str:
-        return written(self.title, self.options)
+    def new_memory(self) -> Memory:
+        return self.rounds.new_memory()
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the objectives could not do, such as deadlines out of reach."""
-        return self.rounds.notes
+    def attach(self, view: View, memory: Any) -> None:
+        self.rounds.attach(view, memory)
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        return Rank(job.job.submit_time)
-
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
+    def hear(self, view: View, memory: Any, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        self.rounds.hear(view, memory, entries)
         return ()
 
-    def plan(self, view: View, now: float) -> Plan:
-        return self.rounds.plan(view, now)
+    def plan(self, view: View, memory: Any, now: float) -> Plan:
+        return self.rounds.plan(view, memory, now)
+
+    def notes(self, memory: Any) -> tuple[str, ...]:
+        """What the objectives could not do, such as deadlines out of reach."""
+        return self.rounds.notes(memory)

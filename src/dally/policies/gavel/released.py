@@ -18,228 +18,245 @@ passed.
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
+from dally.core.journal import Entry
 from dally.core.plan import Demand, Migrate, Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.states import ENDED, State
-from dally.core.topology import Topology
 from dally.policies.gavel.allocation.problem import JobRow
+from dally.policies.gavel.central import Floats
+from dally.policies.gavel.chance import Chance
+from dally.policies.gavel.columns import gpu_type_of
 from dally.policies.gavel.known import Known
+from dally.policies.gavel.memory import Isolated, ReleasedMemory, Span, Standing, Turn
 from dally.policies.gavel.reasons import explain_waiting
-from dally.policies.gavel.released_objectives import isolated, objective
+from dally.policies.gavel.released_objectives import blind_fifo, isolated, objective
 from dally.policies.placing import place_consolidated
 
 _ORDER = ("V100", "P100", "K80")  # the types the released code knows, in its order; others follow in the cluster's
 _PATIENCE = 1.0  # seconds a boundary waits for a job that should have ended, if rounding made it late
 
 
-@dataclass(slots=True)
-class _Standing:
-    """One job as the released scheduler keeps it."""
-
-    known: Known
-    submit: float
-    weight: float
-    time: list[float]  # seconds per GPU type since the last reset, from half a round up
-    deficit: list[float]
-    done: float = 0.0  # whole steps it is credited with
-    isolated_so_far: float = 0.0
-    isolated_rate: float | None = None  # at the last allocation
-    left_then: float = 0.0
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A job's part of a round."""
-
-    kind: int
-    steps: float
-    end: float
-    start_at: float
-
-
-@dataclass(slots=True)
-class _Round:
-    start: float
-    end: float
-    turns: dict[str, _Turn] = field(default_factory=dict)
-
-
 class ReleasedRounds:
-    """The state the released scheduler would be in, and the plans that make the cluster follow it."""
-
-    notes: tuple[str, ...] = ()
+    """The plans that make the cluster follow the state the released scheduler would be in: a `ReleasedMemory`."""
 
     def __init__(self, name: str, aware: bool, length: float, reallocate: float) -> None:
         self.solve = objective(name, aware)
         self.fifo, self.aware = name == "fifo", aware
         self.length, self.reallocate = length, reallocate
-        self._jobs: dict[str, _Standing] = {}
-        self._came: list[str] = []
-        self._allocation: dict[str, tuple[float, ...]] = {}
-        self._worker_time: list[float] = []
-        self._last_reset = 0.0
-        self._changed = False
-        self._round: _Round | None = None
-        self._round_end: float | None = None  # of the last round there was
-        self._late = 0.0
-        self._kinds: tuple[str, ...] = ()
-        self._shuffler = random.Random(5)  # the released default: seed 0, plus 5
+        self._shuffler = Chance(5)  # the released default: seed 0, plus 5
+        self._chooser = Chance(0)
 
-    def plan(self, view: View, now: float) -> Plan:
-        if not self._kinds:
-            self._start(view.topology)
-        for event in view.news:
-            if isinstance(event, ev.Arrived) and view.job(event.job.id).state is State.WAITING:
-                self._came.append(event.job.id)
+    def new_memory(self) -> ReleasedMemory:
+        return ReleasedMemory()
+
+    def notes(self, memory: ReleasedMemory) -> tuple[str, ...]:
+        return ()
+
+    def attach(self, view: View, memory: ReleasedMemory) -> None:
+        kinds = view.topology.gpu_types
+        self._kinds = tuple(sorted(kinds, key=lambda k: (_ORDER.index(k) if k in _ORDER else len(_ORDER))))
+        self._workers = tuple(view.topology.capacity(kind) for kind in self._kinds)
+        self._known: dict[str, Known] = {}
+        if memory.kinds != self._kinds:
+            self._translate(memory)
+
+    def _translate(self, memory: ReleasedMemory) -> None:
+        """The cluster's GPU types are others than when this was written: figures move to those of today. The round is
+        over, and time is allocated anew."""
+        half, was = self.length / 2.0, memory.kinds
+        places = [was.index(kind) if kind in was else None for kind in self._kinds]
+
+        def moved(figures: Sequence[float], new: float) -> tuple[float, ...]:
+            return tuple(new if place is None else figures[place] for place in places)
+
+        for job_id, standing in list(memory.jobs.items()):
+            time, deficit = moved(standing.time, half), moved(standing.deficit, 0.0)
+            memory.jobs[job_id] = standing._replace(time=time, deficit=deficit)
+        for job_id, share in list(memory.allocation.items()):
+            memory.allocation[job_id] = moved(share, 0.0)
+        memory.worker_time = moved(memory.worker_time, half * len(memory.jobs))
+        memory.turns.clear()
+        memory.places.clear()
+        memory.round = None
+        memory.kinds, memory.changed = self._kinds, bool(was)
+
+    def known(self, view: View, job_id: str) -> Known:
+        found = self._known.get(job_id)
+        if found is None:
+            ways = tuple((kind, True) for kind in self._kinds)
+            found = self._known[job_id] = Known(view, view.job(job_id), ways, only_where_it_fits=False)
+        return found
+
+    def hear(self, view: View, memory: ReleasedMemory, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if isinstance(entry, ev.Arrived):
+                if view.job(entry.job.id).state not in ENDED:
+                    memory.came[entry.job.id] = True
+            elif isinstance(entry, ev.MachinesChanged):
+                memory.changed = True
+
+    def plan(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
         plan: Plan = []
-        current = self._round
+        current = memory.round
         if current is not None and now < current.end:
-            plan += self._within(view, now, current)
-        elif current is not None and self._wait_for_rounding(view, now, current):
-            plan.append(WakeAt(now + self._late))
+            plan += self._starts(view, memory, now, current, [])  # those who were chosen and could not start before
+        elif current is not None and self._wait_for_rounding(view, memory, now, current):
+            memory.late = max(1e-6, 10 * memory.late)
+            plan.append(WakeAt(now + memory.late))
         else:
-            self._late = 0.0
-            plan += self._boundary(view, now)
+            memory.late = 0.0
+            plan += self._boundary(view, memory, now)
         return plan + explain_waiting(view, plan)
 
-    def _start(self, topology: Topology) -> None:
-        kinds = topology.gpu_types
-        self._kinds = tuple(sorted(kinds, key=lambda k: (_ORDER.index(k) if k in _ORDER else len(_ORDER))))
-        self._workers = tuple(topology.capacity(kind) for kind in self._kinds)
-        self._worker_time = [0.0] * len(kinds)
-
-    def _wait_for_rounding(self, view: View, now: float, current: _Round) -> bool:
+    def _wait_for_rounding(self, view: View, memory: ReleasedMemory, now: float, current: Span) -> bool:
         """Whether a job that should have ended by now is late by a rounding."""
-        for job_id, turn in current.turns.items():
-            standing = self._jobs[job_id]
-            if standing.known.total is not None and standing.done + turn.steps >= standing.known.total:
-                job = view.job(job_id)
-                if job.state is State.RUNNING and now < current.end + _PATIENCE:
-                    rate = standing.known.rates[turn.kind]
-                    if job.progress_from <= now and standing.known.left(job, now) / rate < _PATIENCE:
-                        self._late = max(1e-6, 10 * self._late)
-                        return True
+        if now >= current.end + _PATIENCE:
+            return False
+        for job_id, turn in memory.turns.items():
+            known, job = self.known(view, job_id), view.job(job_id)
+            due = known.total is not None and memory.jobs[job_id].done + turn.steps >= known.total
+            running = job.state is State.RUNNING and job.progress_from <= now
+            if due and running and known.left(job, now) / known.rates[turn.kind] < _PATIENCE:
+                return True
         return False
 
     # --- boundaries ---------------------------------------------------------------------------------------
 
-    def _boundary(self, view: View, now: float) -> Plan:
-        at = now if self._round is None else self._round.end  # the released clock; ours may be a rounding later
-        if self._round is not None:
-            self._account(view, now, self._round)
-        self._round = None
-        for job_id in self._came:
+    def _boundary(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
+        at = now if memory.round is None else memory.round.end  # the released clock; ours may be a rounding later
+        if memory.round is not None:
+            self._account(view, memory, now, memory.round)
+        memory.round = None
+        for job_id in memory.came:
             if view.job(job_id).state not in ENDED:
-                self._admit(view, view.job(job_id))
-        self._came = []
-        for job_id in [j for j in self._jobs if view.job(j).state in ENDED]:
-            del self._jobs[job_id]
-            self._changed = True
-        if self._changed and (at - self._last_reset >= self.reallocate or self._last_reset == 0):
-            self._reset(at)
-            self._allocate(view, at, now)
-        chosen = self._choose()
-        turns = {job_id: self._turn(view, job_id, kind, at, now) for job_id, kind in chosen.items()}
-        stops = self._stops(view, turns, now)
+                self._admit(view, memory, job_id, now)
+        memory.came.clear()
+        for job_id in [j for j in memory.jobs if view.job(j).state in ENDED]:
+            del memory.jobs[job_id]
+            self._known.pop(job_id, None)
+            memory.changed = True
+        if memory.changed and (at - memory.last_reset >= self.reallocate or memory.last_reset == 0):
+            self._reset(memory, at)
+            self._allocate(view, memory, at, now)
+        chosen = self._choose(view, memory)
+        turns = {job_id: self._turn(view, memory, job_id, kind, at, now) for job_id, kind in chosen.items()}
+        memory.turns.clear()
+        memory.turns.update(turns)
+        stops = self._stops(view, memory, now)
         if not turns:
-            again = self._last_reset + self.reallocate
-            return stops + ([WakeAt(again if again > now else now + self.length)] if self._jobs else [])
-        end = max(turn.end for turn in turns.values())
-        self._round = _Round(at, end, turns)
-        return stops + self._starts(view, now, self._round, stops)
+            again = memory.last_reset + self.reallocate
+            return stops + ([WakeAt(again if again > now else now + self.length)] if memory.jobs else [])
+        memory.round = Span(at, max(turn.end for turn in turns.values()))
+        return stops + self._starts(view, memory, now, memory.round, stops)
 
-    def _admit(self, view: View, job: ActiveJob) -> None:
-        known = Known(view, job, tuple((kind, True) for kind in self._kinds), only_where_it_fits=False)
-        half = self.length / 2.0
-        weight = float(job.job.priority) if job.job.priority > 0 else 1.0
-        self._jobs[job.id] = _Standing(known, job.job.submit_time, weight, [half] * len(self._kinds),
-                                       [0.0] * len(self._kinds))  # fmt: skip
-        self._changed = True
+    def _admit(self, view: View, memory: ReleasedMemory, job_id: str, now: float) -> None:
+        half, kinds = self.length / 2.0, len(self._kinds)
+        done = self.known(view, job_id).done(view.job(job_id), now)  # more than nothing if it was found running
+        memory.jobs[job_id] = Standing((half,) * kinds, (0.0,) * kinds, done)
+        memory.changed = True
 
-    def _account(self, view: View, now: float, current: _Round) -> None:
+    def _account(self, view: View, memory: ReleasedMemory, now: float, current: Span) -> None:
         """Book the round: whole steps, and time from the end of the last round even if the cluster idled since."""
-        since = self._round_end or 0.0
-        for job_id, turn in current.turns.items():
-            standing = self._jobs[job_id]
+        since = memory.round_end or 0.0
+        worker_time = list(memory.worker_time)
+        for job_id, turn in memory.turns.items():
+            standing = memory.jobs[job_id]
+            time = list(standing.time)
             took = turn.end - since
-            standing.time[turn.kind] += took
-            self._worker_time[turn.kind] += took
-            standing.done += turn.steps
+            time[turn.kind] += took
+            worker_time[turn.kind] += took
+            done = standing.done + turn.steps
             job = view.job(job_id)
             if job.state not in ENDED:  # preemption cost, faults or a wrong estimate: it is behind
-                behind = standing.known.done(job, now)
-                if behind < standing.done - 1e-6 * max(1.0, standing.done):
-                    standing.done = behind
-        self._round_end = current.end
+                behind = self.known(view, job_id).done(job, now)
+                if behind < done - 1e-6 * max(1.0, done):
+                    done = behind
+            memory.jobs[job_id] = standing._replace(time=tuple(time), done=done)
+        memory.worker_time = tuple(worker_time)
+        memory.round_end = current.end
 
-    def _reset(self, at: float) -> None:
+    def _reset(self, memory: ReleasedMemory, at: float) -> None:
         """Deficits are what the allocation promised since the last reset minus what was received."""
-        half, elapsed = self.length / 2.0, at - self._last_reset
-        kinds = range(len(self._kinds))
-        for job_id, standing in self._jobs.items():
-            promised = self._allocation.get(job_id)
-            for kind in kinds:
-                due = promised[kind] * elapsed if promised is not None else 0.0
-                standing.deficit[kind] += due - (standing.time[kind] - half)
-                standing.time[kind] = half
-        self._worker_time = [half * len(self._jobs)] * len(self._kinds)
-        self._last_reset = at
-        self._changed = False
+        half, elapsed = self.length / 2.0, at - memory.last_reset
+        nothing, blank = (0.0,) * len(self._kinds), (half,) * len(self._kinds)
+        for job_id, standing in memory.jobs.items():
+            promised = memory.allocation.get(job_id, nothing)
+            figures = zip(standing.deficit, promised, standing.time, strict=True)
+            deficit = tuple(old + (share * elapsed - (time - half)) for old, share, time in figures)
+            memory.jobs[job_id] = standing._replace(time=blank, deficit=deficit)
+        memory.worker_time = (half * len(memory.jobs),) * len(self._kinds)
+        memory.last_reset = at
+        memory.changed = False
 
-    def _allocate(self, view: View, at: float, now: float) -> None:
-        if not self._jobs:
-            self._allocation = {}
-            return
+    def _allocate(self, view: View, memory: ReleasedMemory, at: float, now: float) -> None:
         rows = []
-        for job_id, standing in self._jobs.items():
-            left = self._left(view, job_id, now)
-            if standing.isolated_rate:
-                standing.isolated_so_far += (standing.left_then - left) / standing.isolated_rate
-            standing.left_then = left
-            rows.append(JobRow(job_id, standing.known.gpus, standing.known.rates, left, elapsed=at - standing.submit,
-                               weight=standing.weight,
-                               isolated_so_far=max(0.0, standing.isolated_so_far)))  # fmt: skip
-        found = self.solve(rows, self._workers)
-        alone = isolated(rows, self._workers)
+        for job_id, standing in memory.jobs.items():
+            known, job, before = self.known(view, job_id), view.job(job_id).job, standing.isolated
+            left, so_far = self._left(view, memory, job_id, now), before.so_far
+            if before.rate:
+                so_far += (before.left - left) / before.rate
+            memory.jobs[job_id] = standing._replace(isolated=Isolated(left, before.rate, so_far))
+            rows.append(JobRow(job_id, known.gpus, known.rates, left, elapsed=at - job.submit_time,
+                               weight=float(job.priority) if job.priority > 0 else 1.0,
+                               isolated_so_far=max(0.0, so_far)))  # fmt: skip
+        memory.allocation.clear()
+        if not rows:
+            return
+        found, alone = self._solve(memory, rows), isolated(rows, self._workers)
         for row, share in zip(rows, alone.tolist(), strict=True):
             rate = sum(a * b for a, b in zip(row.throughput, share, strict=True))
-            self._jobs[row.id].isolated_rate = rate if rate > 0 else None
-        self._allocation = {row.id: tuple(line) for row, line in zip(rows, found.tolist(), strict=True)}
+            standing = memory.jobs[row.id]
+            memory.jobs[row.id] = standing._replace(isolated=standing.isolated._replace(rate=max(rate, 0.0)))
+        memory.allocation.update({row.id: tuple(line) for row, line in zip(rows, found.tolist(), strict=True)})
 
-    def _left(self, view: View, job_id: str, now: float) -> float:
-        standing = self._jobs[job_id]
-        if standing.known.total is None:
-            return standing.known.left(view.job(job_id), now, max(standing.known.rates) * self.length)
-        return max(standing.known.total - standing.done, 1.0 if standing.known.step != 1.0 else 1e-9)
+    def _solve(self, memory: ReleasedMemory, rows: list[JobRow]) -> Floats:
+        if not self.fifo or self.aware:
+            return self.solve(rows, self._workers)
+        self._chooser = self._chooser.after(memory.drawn)
+        found = blind_fifo(rows, self._workers, memory.places, self._chooser)
+        memory.drawn = self._chooser.drawn
+        return found
 
-    def _choose(self) -> dict[str, int]:
+    def _left(self, view: View, memory: ReleasedMemory, job_id: str, now: float) -> float:
+        """Steps to go; of a job that has done more than it was to need, or of which nobody says, as many again as it
+        has done."""
+        known = self.known(view, job_id)
+        done = known.done(view.job(job_id), now)
+        if known.total is None or done > known.total * (1.0 + 1e-9):
+            return max(done, max(known.rates) * self.length, 1.0)
+        return max(known.total - memory.jobs[job_id].done, 1.0 if known.step != 1.0 else 1e-9)
+
+    def _choose(self, view: View, memory: ReleasedMemory) -> dict[str, int]:
         """Who runs on which type in the round to come."""
         order = list(range(len(self._kinds)))
         if not self.aware:
+            self._shuffler = self._shuffler.after(memory.shuffled)
             self._shuffler.shuffle(order)
+            memory.shuffled = self._shuffler.drawn
+        allocation = memory.allocation
         chosen: dict[str, int] = {}
         taken: set[str] = set()
         left = list(self._workers)
         for kind in order:
-            time = self._worker_time[kind]
+            time = memory.worker_time[kind]
             entries = []
-            for job_id, standing in self._jobs.items():
-                promised = self._allocation.get(job_id)
+            for job_id, standing in memory.jobs.items():
+                known = self.known(view, job_id)
+                promised = allocation.get(job_id)
                 share = standing.time[kind] / time if time > 0 else 0.0
-                if promised is None or promised[kind] == 0 or standing.known.rates[kind] <= 0:
+                if promised is None or promised[kind] == 0 or known.rates[kind] <= 0:
                     priority = 0.0
                 else:
                     priority = promised[kind] / share if share > 0 else promised[kind] * 1e9
-                if (self.fifo and priority <= 0) or standing.known.rates[kind] <= 0:
+                if (self.fifo and priority <= 0) or known.rates[kind] <= 0:
                     continue
                 fraction = 0.0 if promised is None else promised[kind]
-                entries.append((priority, standing.deficit[kind], fraction, job_id, standing.known.gpus))
+                entries.append((priority, standing.deficit[kind], fraction, job_id, known.gpus))
             entries.sort(key=lambda entry: entry[:3], reverse=True)
             for _, _, _, job_id, gpus in entries:
                 if left[kind] == 0:
@@ -247,52 +264,55 @@ class ReleasedRounds:
                 if job_id not in taken and gpus <= left[kind]:
                     left[kind] -= gpus
                     taken.add(job_id)
-                    if job_id in self._allocation:
+                    if job_id in allocation:
                         chosen[job_id] = kind
         return chosen
 
-    def _turn(self, view: View, job_id: str, kind: int, at: float, now: float) -> _Turn:
+    def _turn(self, view: View, memory: ReleasedMemory, job_id: str, kind: int, at: float, now: float) -> Turn:
         """Whole steps of one round; the job starts later where it is ahead of them and would end too early."""
-        standing, job = self._jobs[job_id], view.job(job_id)
-        rate = standing.known.rates[kind]
-        left = self._left(view, job_id, now)
-        steps = min(float(max(1, int(rate * self.length))), left) if standing.known.step != 1.0 else \
+        known = self.known(view, job_id)
+        rate = known.rates[kind]
+        left = self._left(view, memory, job_id, now)
+        steps = min(float(max(1, int(rate * self.length))), left) if known.step != 1.0 else \
             min(rate * self.length, left)  # fmt: skip
         start = at
-        done = standing.known.done(job, now)
-        ahead = done - standing.done
-        total = standing.known.total
+        done = known.done(view.job(job_id), now)
+        ahead = done - memory.jobs[job_id].done
+        total = known.total
         if total is not None and ahead > 0 and (total - done) / rate <= self.length + _PATIENCE:
             start = at + ahead / rate
             standing_end = at + steps / rate
             start = min(start, standing_end)
-        return _Turn(kind, steps, at + steps / rate, start)
+        return Turn(kind, steps, at + steps / rate, start)
 
     # --- carrying it out ----------------------------------------------------------------------------------
 
-    def _stops(self, view: View, turns: dict[str, _Turn], now: float) -> Plan:
+    def _stops(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
         plan: Plan = []
-        for job_id in self._jobs:
+        for job_id in memory.jobs:
             job = view.job(job_id)
             if job.state is State.RUNNING:
-                turn = turns.get(job_id)
-                if turn is None or turn.start_at > now + 1e-6:
+                turn = memory.turns.get(job_id)
+                assert job.placement is not None
+                resized = job.placement.gpus != job.gpus  # by somebody else: it starts again in its own size
+                if turn is None or turn.start_at > now + 1e-6 or resized:
                     plan.append(Preempt(job_id))
         return plan
 
-    def _starts(self, view: View, now: float, current: _Round, stops: Plan) -> Plan:
+    def _starts(self, view: View, memory: ReleasedMemory, now: float, current: Span, stops: Plan) -> Plan:
         """Everybody of the round on GPUs of its type: who is there stays, who is on another type moves."""
         plan: Plan = []
         stopped = {action.job for action in stops if isinstance(action, Preempt)}
         waking = current.end
         moves: list[tuple[int, str, bool]] = []
-        for job_id, turn in current.turns.items():
+        for job_id, turn in memory.turns.items():
             job = view.job(job_id)
             if turn.start_at > now + 1e-6:
                 waking = min(waking, turn.start_at)
             elif job.state is State.WAITING:
                 moves.append((-job.gpus, job_id, False))
-            elif job.state is State.RUNNING and job_id not in stopped and self._kind_of(view, job) != turn.kind:
+            elif job.state is State.RUNNING and job_id not in stopped \
+                    and gpu_type_of(view, job) != self._kinds[turn.kind]:  # fmt: skip
                 moves.append((-job.gpus, job_id, True))
         with view.free.trial() as free:
             for _, job_id, running in moves:
@@ -302,7 +322,7 @@ class ReleasedRounds:
                 _give(free, view.job(job_id))
             for _, job_id, running in sorted(moves, key=lambda move: move[0]):
                 job = view.job(job_id)
-                demand = Demand(job.gpus, self._kinds[current.turns[job_id].kind])
+                demand = Demand(job.gpus, self._kinds[memory.turns[job_id].kind])
                 placement = place_consolidated(free, demand)
                 if placement is None:  # machines are down, or GPUs still being vacated: tried again at the next event
                     if running:
@@ -310,16 +330,9 @@ class ReleasedRounds:
                     continue
                 free.take(placement)
                 plan.append(Migrate(job_id, placement) if running else Start(job_id, placement))
-        plan.append(WakeAt(waking))
+        # a round that begins late by a rounding may be as short as that: its last job ends any moment now
+        plan.append(WakeAt(waking if waking > now else now + _PATIENCE))
         return plan
-
-    def _within(self, view: View, now: float, current: _Round) -> Plan:
-        """Inside a round only those start that were chosen and could not before."""
-        return self._starts(view, now, current, []) if current.turns else []
-
-    def _kind_of(self, view: View, job: ActiveJob) -> int:
-        assert job.placement is not None
-        return self._kinds.index(view.topology.machines[job.placement.slices[0][0]].gpu_type)
 
 
 def _give(free: FreeGpus, job: ActiveJob) -> None:

@@ -10,7 +10,7 @@ program.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 
 import numpy as np
 
@@ -25,9 +25,9 @@ _NEAR = 1.05
 
 
 def objective(name: str, aware: bool) -> Objective:
-    """The released code's way to one objective."""
+    """The released code's way to one objective; blind first come, first served remembers places: see `blind_fifo`."""
     if name == "fifo":
-        return _fifo if aware else BlindFifo()
+        return _fifo
     makers = {"max-min-fairness": _max_min, "makespan": _makespan, "finish-time-fairness": _finish_time_fairness}
     if name not in makers:
         known = ", ".join(["fifo", *makers])
@@ -158,32 +158,28 @@ def _fifo(jobs: Sequence[JobRow], workers: tuple[int, ...]) -> Floats:
     return made
 
 
-class BlindFifo:
+def blind_fifo(jobs: Sequence[JobRow], workers: tuple[int, ...], places: MutableMapping[str, int],
+               chance: random.Random) -> Floats:  # fmt: skip
     """Whoever has a place keeps it; others get one on a random type with room, in order of arrival."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)
-        self._places: dict[str, int] = {}
-
-    def __call__(self, jobs: Sequence[JobRow], workers: tuple[int, ...]) -> Floats:
-        known = {job.id for job in jobs}
-        self._places = {job: kind for job, kind in self._places.items() if job in known}
-        left = list(workers)
-        for job in jobs:
-            if job.id in self._places:
-                left[self._places[job.id]] -= job.gpus
-        for job in jobs:
-            if job.id in self._places:
-                continue
-            fitting = [kind for kind in reversed(range(len(workers)))
-                       if left[kind] >= job.gpus and job.throughput[kind] > 0]  # fmt: skip
-            if not fitting:
-                break
-            kind = fitting[self._random.randrange(len(fitting))]
-            self._places[job.id] = kind
-            left[kind] -= job.gpus
-        made = np.zeros((len(jobs), len(workers)))
-        for place, job in enumerate(jobs):
-            if job.id in self._places:
-                made[place, self._places[job.id]] = 1.0
-        return made
+    known = {job.id for job in jobs}
+    for gone in [job for job in places if job not in known]:
+        del places[gone]
+    left = list(workers)
+    for job in jobs:
+        if job.id in places:
+            left[places[job.id]] -= job.gpus
+    for job in jobs:
+        if job.id in places:
+            continue
+        fitting = [kind for kind in reversed(range(len(workers)))
+                   if left[kind] >= job.gpus and job.throughput[kind] > 0]  # fmt: skip
+        if not fitting:
+            break
+        kind = fitting[chance.randrange(len(fitting))]
+        places[job.id] = kind
+        left[kind] -= job.gpus
+    made = np.zeros((len(jobs), len(workers)))
+    for place, job in enumerate(jobs):
+        if job.id in places:
+            made[place, places[job.id]] = 1.0
+    return made

@@ -9,11 +9,6 @@ them, in order of arrival, unless the objective counts their price.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.placement import Placement
@@ -21,74 +16,9 @@ from dally.core.plan import Demand, Migrate, Plan, Preempt, Start
 from dally.core.policy import View
 from dally.core.states import State
 from dally.core.topology import Topology
+from dally.policies.gavel.columns import Columns, gpu_type_of
+from dally.policies.gavel.standings import Standings
 from dally.policies.placing import place_best_fit, place_within
-
-Floats = NDArray[np.float64]
-Column = tuple[str, bool]  # GPU type; whether the gang is near each other there
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Ways to run a gang: one per GPU type, and with placement sensitivity a second one, spread."""
-
-    all: tuple[Column, ...]
-    kinds: tuple[str, ...]
-    kind_of: tuple[int, ...]
-
-    @classmethod
-    def of(cls, topology: Topology, placement_sensitive: bool) -> Columns:
-        kinds = topology.gpu_types
-        ways = [(kind, near) for kind in kinds for near in ((True, False) if placement_sensitive else (True,))]
-        return cls(tuple(ways), kinds, tuple(kinds.index(kind) for kind, _ in ways))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(kind if near else f"{kind} spread" for kind, near in self.all)
-
-
-class Standings:
-    """Allocation and time received of every job, in arrays that one sort per round reads."""
-
-    def __init__(self, columns: int) -> None:
-        self.ids: list[str] = []
-        self.index: dict[str, int] = {}
-        self.gpus: list[int] = []
-        self.share = np.zeros((0, columns))  # X
-        self.received = np.zeros((0, columns))  # seconds since the last allocation
-        self.runs = np.zeros((0, columns), dtype=bool)  # whether it makes progress there at all
-
-    def add(self, job_id: str, gpus: int, share: Floats, runs: NDArray[np.bool_]) -> None:
-        place = len(self.ids)
-        if place == len(self.share):
-            more = max(16, place)
-            blank = np.zeros((more, self.share.shape[1]))
-            self.share, self.received = np.vstack([self.share, blank]), np.vstack([self.received, blank])
-            self.runs = np.vstack([self.runs, blank.astype(bool)])
-        self.ids.append(job_id)
-        self.index[job_id] = place
-        self.gpus.append(gpus)
-        self.share[place], self.received[place], self.runs[place] = share, 0.0, runs
-
-    def remove(self, job_ids: set[str]) -> None:
-        """Those who have gone; the others keep their order."""
-        keep = [place for place, job_id in enumerate(self.ids) if job_id not in job_ids]
-        self.ids, self.gpus = [self.ids[p] for p in keep], [self.gpus[p] for p in keep]
-        self.index = {job_id: place for place, job_id in enumerate(self.ids)}
-        self.share, self.received, self.runs = self.share[keep], self.received[keep], self.runs[keep]
-
-    def order(self, half_round: float, conserving: bool) -> list[int]:
-        """(job, column) cells as job × columns + column, the most behind first.
-
-        Time received counts from half a round up: who has had none is first among its like, but a sliver of an
-        allocation does not count as infinitely far behind.
-        """
-        count = len(self.ids)
-        behind = self.share[:count] / (self.received[:count] + half_round)
-        behind = np.where(self.runs[:count], behind, -1.0).ravel()
-        order = np.argsort(-behind, kind="stable")
-        wanted = int(np.count_nonzero(behind >= 0.0 if conserving else behind > 0.0))
-        found: list[int] = order[:wanted].tolist()
-        return found
 
 
 def choose(standings: Standings, columns: Columns, order: list[int], room: list[int],
@@ -117,7 +47,7 @@ def choose(standings: Standings, columns: Columns, order: list[int], room: list[
             total -= size
             waiting -= 1
             chosen[ids[place]] = column
-            if total == 0 or waiting == 0:
+            if total <= 0 or waiting == 0:
                 break
     return chosen
 
@@ -128,22 +58,19 @@ def room_of(view: View, columns: Columns, running: dict[str, int]) -> list[int]:
     room = {kind: pools[kind].total for kind in columns.kinds}
     for job_id in running:
         placement = job_of(job_id).placement
-        if placement is not None:
+        if placement is not None and placement.slices:
             room[machines[placement.slices[0][0]].gpu_type] += placement.gpus
     return list(room.values())
 
 
-def kind_index(view: View, columns: Columns, job: ActiveJob) -> int:
-    assert job.placement is not None
-    return columns.kinds.index(view.topology.machines[job.placement.slices[0][0]].gpu_type)
-
-
-def still_loading(view: View, running: dict[str, int], now: float) -> dict[str, int]:
-    """Jobs that have not made progress yet on the GPUs they were given: to take those now would make them pay the
-    loading again, and with rounds shorter than that nobody would ever get anywhere."""
+def settled_in(view: View, running: dict[str, int], now: float) -> dict[str, int]:
+    """Jobs that keep their GPUs whatever the order says. Those nobody may move: they are just being started, or
+    contact with them is lost. And those that have not made progress yet on the GPUs they were given: to take those
+    now would make them pay the loading again, and with rounds shorter than that nobody would ever get anywhere."""
     return {job_id: column for job_id, column in running.items()
-            if (job := view.job(job_id)).progress_from > job.last_change and job.progress_from >= now
-            and job.placement is not None}  # fmt: skip
+            if (job := view.job(job_id)).placement is not None
+            and (job.state is not State.RUNNING
+                 or (job.progress_from > job.last_change and job.progress_from >= now))}  # fmt: skip
 
 
 class Placer:
@@ -161,10 +88,12 @@ class Placer:
         leaving: list[ActiveJob] = []
         for job_id in running:
             job = view.job(job_id)
-            if job.state is not State.RUNNING or job.placement is None:
+            if job.placement is None:
                 continue
             column = chosen.get(job_id)
-            if column is None:
+            if job.state is not State.RUNNING:  # nobody may move it
+                after[job_id] = running[job_id] if column is None else column
+            elif column is None or job.placement.gpus != job.gpus:  # somebody else may have resized it
                 plan.append(Preempt(job_id))
                 leaving.append(job)
             elif self._stays(view, job, column):
@@ -230,9 +159,11 @@ class Placer:
     def _stays(self, view: View, job: ActiveJob, column: int) -> bool:
         assert job.placement is not None
         kind, near = self.columns.all[column]
-        if view.topology.machines[job.placement.slices[0][0]].gpu_type != kind:
-            return False
-        return not (self.strict and near) or job.placement.level(view.topology) <= self._innermost(job.gpus, kind)
+        return gpu_type_of(view, job) == kind and (not near or self.is_near(job.placement, kind))
+
+    def is_near(self, placement: Placement, kind: str) -> bool:
+        """Whether these GPUs are as near each other as "consolidated" asks for, where that is asked."""
+        return not self.strict or placement.level(self.topology) <= self._innermost(placement.gpus, kind)
 
     def _place(self, free: FreeGpus, job: ActiveJob, column: int) -> Placement | None:
         kind, near = self.columns.all[column]

@@ -2,91 +2,120 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from dally.core.plan import Plan
+from dally.core.placement import Placement
+from dally.core.plan import Plan, Preempt
 from dally.core.policy import View
+from dally.policies.gavel.memory import PaperMemory
 from dally.policies.gavel.pairs import Partners
 from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.reasons import explain_all
-from dally.policies.gavel.rounds import still_loading
+from dally.policies.gavel.rounds import settled_in
 from dally.policies.gavel.units import PairStandings, UnitPlacer, Units, choose, order, room_of
-
-if TYPE_CHECKING:
-    from dally.policies.gavel.policy import GavelOptions
 
 
 class SharedRounds(PaperRounds):
     """As `PaperRounds`, which knows the jobs that run alone; here are those that run in pairs."""
 
-    def __init__(self, options: GavelOptions) -> None:
-        super().__init__(options)
-        self._pairs: Units = {}  # pairs that run in this round, and their column
-
-    def _start(self, view: View) -> None:
-        super()._start(view)
-        assert self.allotter is not None
-        workers = self.allotter.workers
-        self.allotter.partners = Partners(self.columns, workers, self.options.pack_above, self.options.partners)
-        self.together = PairStandings({}, len(self.columns.all))
+    def attach(self, view: View, memory: PaperMemory) -> None:
+        super().attach(view, memory)
+        self.allotter.partners = Partners(self.columns, self.allotter.workers, self.options.pack_above,
+                                          self.options.partners)  # fmt: skip
         self.units = UnitPlacer(view.topology, self.columns, self.options.placement_sensitive)
 
     # --- who goes -----------------------------------------------------------------------------------------
 
-    def _forget(self, job_id: str) -> bool:
-        self._part(job_id)
-        return super()._forget(job_id)
-
-    def _lose(self, job_id: str) -> None:
-        self._part(job_id)
-        super()._lose(job_id)
-
-    def _part(self, job_id: str) -> None:
+    def _lose(self, memory: PaperMemory, job_id: str) -> None:
         """Its partner goes on alone on the same GPUs; the round counts for it as if it had been alone all along."""
-        for row in [row for row in self._pairs if job_id in row]:
-            column = self._pairs.pop(row)
-            self._running[row[1] if row[0] == job_id else row[0]] = column
+        for row in [row for row in memory.pairs if job_id in row]:
+            column = memory.pairs.pop(row)
+            memory.running[row[1] if row[0] == job_id else row[0]] = column
+        memory.strangers.pop(job_id, None)
+        super()._lose(memory, job_id)
+
+    def _find(self, view: View, memory: PaperMemory, job_id: str, placement: Placement) -> None:
+        """Two jobs found packed are a pair. Where jobs take turns, or more than two are packed, nobody can go on so:
+        they are strangers, who are sent back to the queue."""
+        self._lose(memory, job_id)
+        super()._find(view, memory, job_id, placement)
+        if job_id not in memory.running or len(group := view.groups.of(job_id)) < 2:
+            return
+        members = sorted(group.members, key=lambda member: view.job(member).number)
+        if len(group.turns) == 1 and len(members) == 2:
+            if all(member in memory.running for member in members):  # the second to be found
+                memory.pairs[tuple(members)] = memory.running[job_id]
+                for member in members:
+                    del memory.running[member]
+        else:
+            memory.strangers.update(dict.fromkeys(members, True))
 
     # --- rounds -------------------------------------------------------------------------------------------
 
-    def _book(self, now: float) -> None:
-        super()._book(now)
-        for row, column in self._pairs.items():
-            if (place := self.together.index.get(row)) is not None:
-                self.together.received[place, column] += now - self._began
-        if self._gone:
-            self.together.dissolve(self._gone, self.standings)
+    def _book(self, view: View, memory: PaperMemory, now: float) -> None:
+        super()._book(view, memory, now)
+        for row, column in memory.pairs.items():
+            if row in memory.pair_share:
+                was = memory.pair_received.get(row) or (0.0,) * len(self.columns.all)
+                memory.pair_received[row] = (*was[:column], was[column] + (now - memory.began), *was[column + 1 :])
+        if memory.gone:
+            self._dissolve(view, memory, now)
 
-    def _allocate(self, view: View, now: float) -> None:
-        super()._allocate(view, now)
-        assert self.allotter is not None
-        self.together = PairStandings(self.allotter.together, len(self.columns.all))
+    def _dissolve(self, view: View, memory: PaperMemory, now: float) -> None:
+        """Pairs of those who have gone. What the other was owed and got in company it is owed and has got alone, until
+        time is allocated anew."""
+        standings, gone = self.standings(view, memory, now), memory.gone
+        for row in [row for row in memory.pair_share if row[0] in gone or row[1] in gone]:
+            share, received = memory.pair_share.pop(row), memory.pair_received.pop(row, None)
+            for job_id in row:
+                if job_id not in gone:
+                    standings.inherit(memory, job_id, share, received)
 
-    def _deal(self, view: View, now: float) -> Plan:
-        running: Units = {**{(job_id,): column for job_id, column in self._running.items()}, **self._pairs}
+    def _allocate(self, view: View, memory: PaperMemory, now: float) -> None:
+        super()._allocate(view, memory, now)
+        memory.pair_share.clear()
+        memory.pair_share.update(self.allotter.together)
+        memory.pair_received.clear()
+
+    def _deal(self, view: View, memory: PaperMemory, now: float) -> Plan:
+        away = self._send_away(view, memory)
+        standings, together = self.standings(view, memory), PairStandings(memory)
+        running: Units = {**{(job_id,): column for job_id, column in memory.running.items()}, **memory.pairs}
         alone = {job_id: column for row, column in running.items() for job_id in row}
-        loading = still_loading(view, alone, now)
-        settled = {row: column for row, column in running.items() if any(job_id in loading for job_id in row)}
-        cells = order(self.standings, self.together, self.options.round / 2.0, self.conserving)
-        chosen = choose(view, self.standings, self.together, self.columns, cells,
-                        room_of(view, self.columns, running), settled)  # fmt: skip
+        fixed = settled_in(view, alone, now)
+        settled = {row: column for row, column in running.items() if any(job_id in fixed for job_id in row)}
+        cells = order(standings, together, self.options.round / 2.0, self.conserving)
+        chosen = choose(view, standings, together, self.columns, cells,
+                        room_of(view, self.columns, running), settled, (action.job for action in away))  # fmt: skip
         if chosen == running and not self.options.placement_sensitive:
-            return []
-        plan, after = self.units.carry_units(view, running, chosen, self._spare(cells))
-        self._running = {row[0]: column for row, column in after.items() if len(row) == 1}
-        self._pairs = {row: column for row, column in after.items() if len(row) == 2}
-        return plan
+            return [*away]
+        plan, after = self.units.carry_units(view, running, chosen, self._spare(standings.ids, cells))
+        memory.running.clear()
+        memory.running.update({row[0]: column for row, column in after.items() if len(row) == 1})
+        memory.pairs.clear()
+        memory.pairs.update({row: column for row, column in after.items() if len(row) == 2})
+        return [*away, *plan]
 
-    def _spare(self, cells: list[int]) -> list[tuple[str, int]]:
+    def _send_away(self, view: View, memory: PaperMemory) -> list[Preempt]:
+        """Jobs found on GPUs with others in a way that is not ours; who cannot be moved yet goes later."""
+        away = [job_id for job_id in memory.strangers if view.job(job_id).movable and len(view.groups.of(job_id)) > 1]
+        for job_id in [job_id for job_id in memory.strangers if view.job(job_id).movable]:
+            del memory.strangers[job_id]
+        for job_id in away:
+            memory.running.pop(job_id, None)
+        return [Preempt(job_id) for job_id in away]
+
+    def _spare(self, ids: list[str], cells: list[int]) -> Iterable[tuple[str, int]]:
         """Jobs in order, where those who were chosen may find no place near enough."""
         if not self.options.placement_sensitive:
             return []
-        width, ids = len(self.columns.all), self.standings.ids
+        width = len(self.columns.all)
         return [(ids[cell // width], cell % width) for cell in cells if cell // width < len(ids)]
 
-    def _explain(self, view: View) -> Plan:
-        runs = {job_id for row in self._pairs for job_id in row} | self._running.keys()
-        shares = {job_id: [*self.standings.share[place], *self.together.of(job_id)]
-                  for job_id, place in self.standings.index.items() if job_id not in runs}  # fmt: skip
+    def _explain(self, view: View, memory: PaperMemory) -> Plan:
+        runs = {job_id for row in memory.pairs for job_id in row} | memory.running.keys()
+        together = PairStandings(memory)
+        shares = {job_id: [*share, *together.of(job_id)]
+                  for job_id, share in memory.share.items() if job_id not in runs}  # fmt: skip
         names = (*self.columns.names, *(f"{name} beside another job" for name in self.columns.names))
-        return explain_all(view, names, shares, len(self.members))
+        return explain_all(view, names, shares, len(memory.share))

@@ -17,8 +17,11 @@ from dally.core.plan import Migrate, Plan, Preempt, Start
 from dally.core.policy import View
 from dally.core.sharing import Share
 from dally.core.states import State
-from dally.policies.gavel.allocation.problem import Fractions, Row
-from dally.policies.gavel.rounds import Columns, Floats, Placer, Standings, kind_index
+from dally.policies.gavel.allocation.problem import Row
+from dally.policies.gavel.columns import Columns, gpu_type_of
+from dally.policies.gavel.memory import PaperMemory
+from dally.policies.gavel.rounds import Placer
+from dally.policies.gavel.standings import Floats, Standings
 
 Units = dict[Row, int]  # jobs that run as one, and their column
 
@@ -26,27 +29,13 @@ Units = dict[Row, int]  # jobs that run as one, and their column
 class PairStandings:
     """Allocation and time received of the pairs that were allocated any, as `Standings` has them for jobs."""
 
-    def __init__(self, fractions: dict[Row, Fractions], columns: int) -> None:
-        self.rows = list(fractions)
-        self.index = {row: place for place, row in enumerate(self.rows)}
-        self.share: Floats = np.array(list(fractions.values()), dtype=float).reshape(len(self.rows), columns)
-        self.received: Floats = np.zeros_like(self.share)
-
-    def dissolve(self, gone: set[str], jobs: Standings) -> None:
-        """Pairs of those who have gone. What the other was owed and got in company it is owed and has got alone, until
-        time is allocated anew."""
-        keep: list[int] = []
-        for place, row in enumerate(self.rows):
-            stay = [job_id for job_id in row if job_id not in gone]
-            if len(stay) == 2:
-                keep.append(place)
-            elif stay:
-                at = jobs.index[stay[0]]
-                jobs.share[at] += self.share[place]
-                jobs.received[at] += self.received[place]
-        self.rows = [self.rows[place] for place in keep]
-        self.index = {row: place for place, row in enumerate(self.rows)}
-        self.share, self.received = self.share[keep], self.received[keep]
+    def __init__(self, memory: PaperMemory) -> None:
+        width = len(memory.columns)
+        self.rows = list(memory.pair_share)
+        self.share: Floats = np.array(list(memory.pair_share.values()), dtype=float).reshape(len(self.rows), width)
+        nothing = (0.0,) * width
+        received = [memory.pair_received.get(row, nothing) for row in self.rows]
+        self.received: Floats = np.array(received, dtype=float).reshape(len(self.rows), width)
 
     def of(self, job_id: str) -> Floats:
         """Time it is allocated in company, by column."""
@@ -66,8 +55,9 @@ def order(jobs: Standings, pairs: PairStandings, half_round: float, conserving: 
 
 
 def choose(view: View, jobs: Standings, pairs: PairStandings, columns: Columns, cells: list[int], room: list[int],
-           settled: Units) -> Units:  # fmt: skip
-    """Down the order, each job in one unit, what does not fit is skipped; `settled` stay anyway."""
+           settled: Units, away: Iterable[str] = ()) -> Units:  # fmt: skip
+    """Down the order, each job in one unit, what does not fit is skipped; `settled` stay anyway, and those sent
+    `away` are not in it."""
     width, count, kind_of = len(columns.all), len(jobs.ids), columns.kind_of
     index, gpus = jobs.index, jobs.gpus
     taken = [view.job(job_id).state not in (State.WAITING, State.RUNNING) for job_id in jobs.ids]
@@ -76,6 +66,8 @@ def choose(view: View, jobs: Standings, pairs: PairStandings, columns: Columns, 
         left[kind_of[column]] -= gpus[index[row[0]]]
         for job_id in row:
             taken[index[job_id]] = True
+    for job_id in away:
+        taken[index[job_id]] = True
     total = sum(left)
     for cell in cells:
         unit, column = divmod(cell, width)
@@ -99,8 +91,9 @@ def room_of(view: View, columns: Columns, running: Units) -> list[int]:
     room = [view.free.pools[kind].total for kind in columns.kinds]
     for row in running:
         job = view.job(row[0])
-        if job.placement is not None:
-            room[kind_index(view, columns, job)] += job.gpus
+        kind = gpu_type_of(view, job)
+        if kind is not None:
+            room[columns.kinds.index(kind)] += job.gpus
     return room
 
 
@@ -111,12 +104,27 @@ class UnitPlacer(Placer):
                     spare: Iterable[tuple[str, int]] = ()) -> tuple[Plan, Units]:  # fmt: skip
         """The plan, and which units run in which column once it is carried out. GPUs left over go to the first of the
         `spare` jobs that wait and find a place near enough."""
-        held = {job_id: job.placement for row in running for job_id in row
-                if (job := view.job(job_id)).state is State.RUNNING and job.placement is not None}  # fmt: skip
+        held: dict[str, Placement] = {}
+        fixed: dict[Row, None] = {}  # nobody may move one of them: they stay as they are
+        misfits: dict[str, None] = {}  # somebody else has resized them
+        for row in running:
+            for job in map(view.job, row):
+                if job.placement is None:
+                    continue
+                if job.state is not State.RUNNING:
+                    fixed[row] = None
+                elif job.placement.gpus != job.gpus:
+                    misfits[job.id] = None
+                else:
+                    held[job.id] = job.placement
+        after: Units = {row: running[row] for row in fixed}
+        for row in fixed:
+            for job_id in row:
+                held.pop(job_id, None)
+        chosen = {row: column for row, column in chosen.items() if row not in fixed and misfits.keys().isdisjoint(row)}
         homes = self._homes(view, chosen, held)
         wanted = {job_id for row in chosen for job_id in row}
-        plan: Plan = [Preempt(job_id) for job_id in held if job_id not in wanted]
-        after: Units = {}
+        plan: Plan = [Preempt(job_id) for job_id in (*held, *misfits) if job_id not in wanted]
         moving: list[tuple[int, int, Row]] = []
         for row, column in chosen.items():
             home = homes.get(row)

@@ -6,15 +6,20 @@ on its GPUs for a while once it has them, and is also how often running jobs are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
+from dally.core.journal import Entry
 from dally.core.plan import Plan, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import State
-from dally.policies.tiresias.memory import Placing, Service
+from dally.policies.tiresias.memory import PaperMemory, Placing, Service
+
+
+class ContinuousMemory(PaperMemory):
+    next_look: float = 0.0  # when the indexes of running jobs are worked out again
 
 
 class Continuous:
@@ -24,35 +29,38 @@ class Continuous:
         self.quantum = quantum
         self.placing = placing
         self.service = service
-        self._next_look = 0.0
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
+    def new_memory(self) -> ContinuousMemory:
+        return ContinuousMemory()
+
+    def attach(self, view: View, memory: ContinuousMemory) -> None:
+        self.placing.attach(view, memory)
+        if self.service is not None:
+            self.service.attach(memory)
+
+    def rank(self, view: View, memory: ContinuousMemory, job: ActiveJob, now: float) -> Rank:
         attained = job.attained_at(now)
         line, slope = attained, 0.0
         if job.state is State.RUNNING:
             slope = float(job.gpus)
             line -= slope * now
         if self.service is None:
-            return self.placing.ranked(job, Rank(line, slope))
-        index = self.service.known.supremum(attained)
-        return self.placing.ranked(job, Rank(-index, then=line, then_slope=slope))
+            return Rank(line, slope)
+        return Rank(-self.service.known.supremum(attained), then=line, then_slope=slope)
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        everybody = self.placing.refresh(view)
+    def hear(self, view: View, memory: ContinuousMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        moved = self.placing.hear(view, memory, entries)
         if self.service is not None:
-            everybody |= self.service.refresh(view)
-        if everybody:
-            return [*view.waiting, *view.preemptible]
-        if self.service is not None and now >= self._next_look and any(
-            isinstance(event, (ev.TimerDue, ev.LeaseEnded)) for event in view.news
-        ):
-            return list(view.preemptible)  # as they run their index changes, and not along a line
-        return ()
+            if self.service.hear(view, memory, entries):
+                return [*view.waiting, *view.preemptible]
+            if now >= memory.next_look and any(isinstance(entry, (ev.TimerDue, ev.LeaseEnded)) for entry in entries):
+                moved += view.preemptible  # as they run their index changes, and not along a line
+        return moved
 
-    def plan(self, view: View, now: float) -> Plan:
-        plan = self.placing.plan(view, now, self.quantum)
+    def plan(self, view: View, memory: ContinuousMemory, now: float) -> Plan:
+        plan = self.placing.plan(view, memory, now, self.quantum)
         if view.waiting.buckets and view.preemptible.buckets:
             turn = (now // self.quantum + 1) * self.quantum
-            self._next_look = turn if turn > now else turn + self.quantum  # rounding may give `now` itself
-            plan.append(WakeAt(self._next_look))
+            memory.next_look = turn if turn > now else turn + self.quantum  # rounding may give `now` itself
+            plan.append(WakeAt(memory.next_look))
         return plan

@@ -8,7 +8,7 @@ finished jobs, kept sorted with their running sums, so that P and E of any windo
 from __future__ import annotations
 
 import csv
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import accumulate
@@ -20,30 +20,16 @@ RELEASED_DELTA = 3250  # GPU-seconds; fixed in the released simulator
 
 
 class Distribution:
-    """Total GPU time of jobs as samples. Learned ones are taken in by `learn` and count from the next `fit` on."""
+    """Total GPU time of jobs as samples."""
 
     def __init__(self, samples: Iterable[float] = ()) -> None:
-        self._learned = sorted(samples)
-        self.samples: list[float] = []
-        self._sums: list[float] = [0.0]  # of the first i samples
-        self._cost: list[float] = [0.0]  # GPU-seconds that stopping every job at the i-th sample would take
-        self._next: list[int] = [0]  # the point after i on the upper hull of the points (cost, i) from i on
-        self.fit()
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def learn(self, total: float) -> bool:
-        """A job took so many GPU-seconds. True where a tenth more is known than at the last fit: fitting again
-        moves every waiting job, so it is done a logarithmic number of times, not at every end."""
-        insort(self._learned, total)
-        return len(self._learned) >= max(len(self.samples) + 1, 1.1 * len(self.samples))
-
-    def fit(self) -> None:
-        self.samples = list(self._learned)
+        self.samples = sorted(samples)
         total = len(self.samples)
+        # of the first i samples
         sums = self._sums = [0.0, *accumulate(self.samples)]
+        # GPU-seconds that stopping every job at the i-th sample would take
         cost = self._cost = [sums[i] + (self.samples[i - 1] * (total - i) if i else 0.0) for i in range(total + 1)]
+        # the point after i on the upper hull of the points (cost, i) from i on
         following = self._next = [0] * (total + 1)
         for i in range(total - 1, 0, -1):
             at = i + 1

@@ -9,17 +9,17 @@ lane's head answers for all behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from heapq import merge
 from operator import itemgetter
 
 from dally.core.active import ActiveJob
-from dally.core.events import Event, MachineDown, MachineUp
 from dally.core.free import FreeGpus, Pool
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
-from dally.core.ranking import Bucket, Key, Rank
+from dally.core.ranking import Bucket, Entry, Key, Rank
 from dally.core.reasons import Reason, Token
 from dally.core.topology import Topology
 from dally.policies.greedy import waits_for_gpus
@@ -27,44 +27,43 @@ from dally.policies.placing import place_best_fit, place_within, pools_for
 from dally.policies.tiresias.profile import Packing
 
 Lane = tuple[Demand, bool]  # demand, must be consolidated
+_STANDS_STILL = Rank(0.0)  # the ranks of waiting jobs do not change with time
 
 
 class Lanes:
-    """Waiting jobs by demand and need, in the policy's order."""
+    """Waiting jobs by demand and need, in the policy's order: follows the view's queue (`Ranking.watch`)."""
 
     def __init__(self, packing: Packing) -> None:
         self.packing = packing
-        self.buckets: dict[Lane, Bucket] = {}
-        self._where: dict[str, tuple[Lane, tuple[object, ...]]] = {}
+        self.buckets: dict[Lane, Bucket] = {}  # only those that are not empty
+        self._where: dict[str, Lane] = {}
         self._least: Fewest | None = None
-        self.unexplained: dict[str, ActiveJob] = {}  # began to wait, and nobody has said why yet
 
-    def least(self, view: View) -> Fewest:
-        if self._least is None:
-            self._least = Fewest(view.topology)
-        self._least.follow(view.news)
-        return self._least
-
-    def put(self, job: ActiveJob, rank: Rank) -> None:
-        lane = (job.demand, job.gpus > 1 and self.packing.verdict(job.job).picky)
-        known = self._where.get(job.id)
-        if known is None or known[0] != lane:
-            self.unexplained[job.id] = job
-        self.drop(job.id)
+    def added(self, job: ActiveJob, entry: Entry) -> None:
+        lane = self._where[job.id] = self._lane(job)
         bucket = self.buckets.get(lane)
         if bucket is None:
-            bucket = self.buckets[lane] = Bucket(job.demand, rank)
-        entry = (rank.base, rank.then, rank.tie, job.number, job)
+            bucket = self.buckets[lane] = Bucket(job.demand, _STANDS_STILL)
         bucket.entries.add(entry)
-        self._where[job.id] = (lane, entry)
 
-    def drop(self, job_id: str) -> None:
-        found = self._where.pop(job_id, None)
-        if found is not None:
-            lane, entry = found
-            self.buckets[lane].entries.remove(entry)
-            if not self.buckets[lane].entries:
-                del self.buckets[lane]
+    def removed(self, job: ActiveJob, entry: Entry) -> None:
+        lane = self._where.pop(job.id)
+        bucket = self.buckets[lane]
+        bucket.entries.remove(entry)
+        if not bucket.entries:
+            del self.buckets[lane]
+
+    def _lane(self, job: ActiveJob) -> Lane:
+        return (job.demand, job.gpus > 1 and self.packing.verdict(job.job).picky)
+
+    def astray(self, view: View) -> list[ActiveJob]:
+        """Whose need is another one than when they came. Looks at everybody: PACKLIMIT seldom moves."""
+        return [job for job in view.waiting if self._where[job.id] != self._lane(job)]
+
+    def least(self, view: View) -> Fewest:
+        if self._least is None or self._least.layout != view.layout:
+            self._least = Fewest(view.topology, view.down, view.layout)
+        return self._least
 
     def explain(self, job: ActiveJob, most: int, machine: int) -> Wait:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
@@ -112,14 +111,17 @@ class _Running:
                 yield job
 
 
-def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None = None) -> Plan:
-    """Order of rank, skipping what does not fit or has no place near enough; GPUs of jobs behind may be taken."""
-    least = lanes.least(view)
+def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequence[ActiveJob],
+                       lease: float | None = None) -> Plan:  # fmt: skip
+    """Order of rank, skipping what does not fit or has no place near enough; GPUs of jobs behind may be taken. Those
+    who stay are told why: the first of each lane, and who has not been told yet."""
     if not lanes.buckets:
         return []
+    least = lanes.least(view)
     running = _Running(view, now, least)
     heads = dict.fromkeys(lanes.buckets, 0)
     starts: Plan = []
+    started: dict[str, ActiveJob] = {}
     explained: list[ActiveJob] = []
     with view.free.trial() as free:
         while heads:
@@ -134,22 +136,20 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, lease: float | None
                 continue
             free.take(placement)
             starts.append(Start(job.id, placement, lease))
+            started[job.id] = job
             heads[lane] += 1
             if heads[lane] == len(bucket):
                 del heads[lane]
         most = max(pool.total for pool in free.pools.values())
-    started = {action.job for action in starts if isinstance(action, Start)}
-    for job_id in started:
-        lanes.drop(job_id)
-        lanes.unexplained.pop(job_id, None)
-    explained += lanes.unexplained.values()
-    lanes.unexplained = {}
     plan: Plan = [Preempt(job_id) for job_id in running.evicted]
     plan += starts
+    gone = Counter(job.demand for job in started.values())
     # whose GPUs come back at no cost waits from this instant on, and needs a reason as well
-    waiting = [demand for demand, _ in lanes.buckets] + [job.demand for job in running.evicted.values()]
+    waiting = [demand for demand, bucket in view.waiting.buckets.items() if len(bucket) > gone[demand]]
+    waiting += [job.demand for job in running.evicted.values()]
     plan += [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
-    plan += [lanes.explain(job, most, least.largest) for job in explained if job.id not in started]
+    told = {job.id: job for job in (*explained, *unexplained) if job.id not in started}
+    plan += [lanes.explain(job, most, least.largest) for job in told.values()]
     return plan
 
 
@@ -274,29 +274,14 @@ def _on_fewest(free: FreeGpus, pool: Pool, gpus: int, fewest: int) -> Placement 
 class Fewest:
     """How many machines a gang needs at least, of those that are up."""
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._down: set[int] = set()
-        self._count()
-
-    def _count(self) -> None:
+    def __init__(self, topology: Topology, down: Set[int], layout: int) -> None:
+        self.layout = layout  # for which this was counted
         sizes: dict[str, list[int]] = {}
-        for machine in self._topology.machines:
-            if machine.index not in self._down:
+        for machine in topology.machines:
+            if machine.index not in down:
                 sizes.setdefault(machine.gpu_type, []).append(machine.gpus)
         self._sizes = {kind: sorted(found, reverse=True) for kind, found in sizes.items()}
         self.largest = max((found[0] for found in self._sizes.values()), default=1)
-
-    def follow(self, news: Sequence[Event]) -> None:
-        """Machines that fail and return change what is the least."""
-        for event in news:
-            if isinstance(event, MachineDown):
-                self._down.add(event.machine)
-            elif isinstance(event, MachineUp):
-                self._down.discard(event.machine)
-            else:
-                continue
-            self._count()
 
     def machines(self, gpu_type: str, gpus: int) -> int | None:
         """None where it does not fit at all."""

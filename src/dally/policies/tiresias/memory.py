@@ -1,19 +1,43 @@
-"""What every form of Tiresias but the released one remembers of its jobs beyond their order: where they waited,
-on how many machines they ran, what their ends taught about placement and about total GPU time."""
+"""What every form of Tiresias but the released one remembers of its jobs beyond their order: on how many machines they
+run, what their ends taught about placement and about total GPU time, and who has not been told yet why it waits."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
 from dally.core import events as ev
+from dally.core import plan as pl
 from dally.core.active import ActiveJob
-from dally.core.plan import Plan, Start
+from dally.core.journal import Entry
+from dally.core.memory import Memory, Table
+from dally.core.plan import Plan
 from dally.core.policy import View
-from dally.core.ranking import Rank
 from dally.core.states import State
 from dally.policies.greedy import plan_by_rank
 from dally.policies.placing import Rule
 from dally.policies.tiresias.gittins import Distribution
 from dally.policies.tiresias.locality import Lanes, plan_with_locality
-from dally.policies.tiresias.profile import Packing
+from dally.policies.tiresias.profile import Packing, Seen
+
+ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
+BACK = (ev.Yielded, ev.Interrupted, ev.StartFailed)  # what sends a job back to the queue
+
+
+class PaperMemory(Memory):
+    planned: float = -math.inf  # when a plan was last made
+    machines: Table[str, int]  # gangs that run → on how many machines they were measured
+    seen: Table[str, Seen]  # model → what its gangs showed
+    unexplained: Table[str, bool]  # began to wait, or to wait for something else, and nobody has said why yet
+    totals: Table[str, float]  # jobs that ended → GPU-seconds they took, in the order of their ends
+    fitted: int = 0  # so many of the totals, the first ones, are in the distribution that counts
+
+
+def answers(planned: float, now: float, entries: Sequence[Entry]) -> bool:
+    """Whether this is what the world says at once to the plan just made: no instant of its own, nothing falls due."""
+    return now == planned and all(
+        isinstance(entry, (ev.Measured, ev.Yielded, ev.Started)) for entry in entries)
 
 
 class Placing:
@@ -23,65 +47,87 @@ class Placing:
         assert (rule is None) != (packing is None)
         self.rule = rule
         self.lanes = None if packing is None else Lanes(packing)
-        self._machines: dict[str, int] = {}  # running jobs by the machines they were put on
 
-    def ranked(self, job: ActiveJob, rank: Rank) -> Rank:
-        """Take note of a rank that is about to be given."""
+    def attach(self, view: View, memory: PaperMemory) -> None:
         if self.lanes is not None:
-            if job.state is State.WAITING:
-                self._left(job)
-                self.lanes.put(job, rank)
-            elif job.state is State.RUNNING:
-                self.lanes.drop(job.id)
-        return rank
+            packing = self.lanes.packing
+            packing.recall(memory.seen)
+            self.lanes = Lanes(packing)
+            view.waiting.watch(self.lanes)
 
-    def refresh(self, view: View) -> bool:
-        """Learn from those who ended. True where waiting jobs are to be sorted into other lanes."""
+    def hear(self, view: View, memory: PaperMemory, entries: Sequence[Entry]) -> list[ActiveJob]:
+        """Learn from those who leave their GPUs. Returns waiting jobs that are to be sorted into other lanes."""
         if self.lanes is None:
-            return False
-        for event in view.news:
-            if isinstance(event, (ev.Finished, ev.Failed, ev.Cancelled)):
-                self._left(view.job(event.job))
-                self.lanes.drop(event.job)
-                self.lanes.unexplained.pop(event.job, None)
-        changed, self._changed = self._changed, False
-        return changed
+            return []
+        learns, taught = self.lanes.packing.learns, False
+        for entry in entries:
+            if isinstance(entry, ev.Measured):
+                if learns:
+                    self._runs(memory, view.job(entry.job))
+            elif isinstance(entry, BACK):
+                self._waits(memory, view.job(entry.job))
+                taught |= self._left(memory, view.job(entry.job))
+            elif isinstance(entry, ev.Arrived):
+                self._waits(memory, view.job(entry.job.id))
+            elif isinstance(entry, ENDS):
+                memory.unexplained.pop(entry.job, None)
+                taught |= self._left(memory, view.job(entry.job))
+            elif isinstance(entry, pl.Start):  # by somebody else
+                memory.unexplained.pop(entry.job, None)
+                if learns:
+                    self._runs(memory, view.job(entry.job))
+        if not taught:
+            return []
+        astray = self.lanes.astray(view)
+        for job in astray:
+            memory.unexplained[job.id] = True
+        return astray
 
-    _changed = False
+    def _waits(self, memory: PaperMemory, job: ActiveJob) -> None:
+        if job.state is State.WAITING:  # and was not turned away, nor has ended since
+            memory.unexplained[job.id] = True
 
-    def _left(self, job: ActiveJob) -> None:
-        machines = self._machines.pop(job.id, None)
-        if machines is not None and self.lanes is not None and job.step_time > 0:
-            self._changed |= self.lanes.packing.observe(job.job, machines, job.exposed)
+    def _runs(self, memory: PaperMemory, job: ActiveJob) -> None:
+        if job.gpus > 1 and job.placement is not None and job.step_time > 0:
+            memory.machines[job.id] = len(job.placement.slices)
 
-    def plan(self, view: View, now: float, lease: float | None = None) -> Plan:
+    def _left(self, memory: PaperMemory, job: ActiveJob) -> bool:
+        machines = memory.machines.pop(job.id, None)
+        return machines is not None and self.lanes is not None and self.lanes.packing.observe(
+            job.job, machines, job.exposed)  # fmt: skip
+
+    def plan(self, view: View, memory: PaperMemory, now: float, lease: float | None = None) -> Plan:
+        memory.planned = now
         if self.lanes is None:
             assert self.rule is not None
             return plan_by_rank(view, now, self.rule, preempt=True, lease=lease)
-        plan = plan_with_locality(view, now, self.lanes, lease)
-        for action in plan:
-            if isinstance(action, Start):
-                self._machines[action.job] = len(action.placement.slices)
+        plan = plan_with_locality(view, now, self.lanes, [view.job(job_id) for job_id in memory.unexplained], lease)
+        if memory.unexplained:
+            memory.unexplained.clear()
         return plan
 
 
 class Service:
     """The distribution of total GPU time: given once and for all, or learned from jobs as they end."""
 
-    def __init__(self, samples: list[float] | None) -> None:
+    def __init__(self, samples: Iterable[float] | None) -> None:
         self.known = Distribution(samples or ())
         self.learns = samples is None
 
-    def refresh(self, view: View) -> bool:
-        """True where the index of every job is another one from now on."""
+    def attach(self, memory: PaperMemory) -> None:
+        if self.learns:
+            self.known = Distribution(islice(memory.totals.values(), memory.fitted))
+
+    def hear(self, view: View, memory: PaperMemory, entries: Sequence[Entry]) -> bool:
+        """True where the index of every job is another one from now on: where a tenth more is known than at the last
+        fit. Fitting again moves every waiting job, so it is done a logarithmic number of times, not at every end."""
         if not self.learns:
             return False
-        grown = False
-        for event in view.news:
-            if isinstance(event, (ev.Finished, ev.Failed)):
-                job = view.job(event.job)
-                if job.attained > 0:
-                    grown |= self.known.learn(job.attained)
-        if grown:
-            self.known.fit()
-        return grown
+        for entry in entries:
+            if isinstance(entry, (ev.Finished, ev.Failed)) and (job := view.job(entry.job)).attained > 0:
+                memory.totals[job.id] = job.attained
+        if len(memory.totals) < max(memory.fitted + 1, 1.1 * memory.fitted):
+            return False
+        memory.fitted = len(memory.totals)
+        self.known = Distribution(memory.totals.values())
+        return True

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
+from dally.core.journal import Entry
+from dally.core.memory import Memory
 from dally.core.plan import Plan
-from dally.core.policy import View
+from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
-from dally.policies.options import option, written
+from dally.policies.options import option, unless, when, written
 from dally.policies.placing import RULES
 from dally.policies.tiresias.continuous import Continuous
 from dally.policies.tiresias.gittins import ReleasedIndex, read_distribution
@@ -25,36 +27,53 @@ Where = Literal["auto", "profile", "strict", "any", "consolidated", "spread", "b
 _PAPER = "NSDI'19"
 _RELEASED = "released simulator"
 
+# where options count
+_NOT_LISTED = unless("variant=dally-paper is continuous least attained service with its own list of models",
+                     variant="dally-paper")  # fmt: skip
+_NOT_RELEASED = unless("variant=released has its own", variant="released")
+_QUEUED = unless("without queues there is nothing to move between", continuous=True, queues=1)
+_CONTINUOUS = when("only the continuous index has one", continuous=True, queues=1, variant="dally-paper")
+_GITTINS = when("index=las needs no distribution", index="gittins")
+_PROFILE = (when("only placement=profile looks at the model", placement=("auto", "profile")),
+            unless("only placement=profile looks at the model", variant="released"))  # fmt: skip
+_LEARNS = when("nothing is learned, so no slowdown is judged", learn=True)
 
-class Tiresias:
+
+class Tiresias(PolicyBase):
     """Least attained GPU time, or highest Gittins index, in a few queues; skewed models are consolidated or wait."""
 
     title: ClassVar[str] = "tiresias"
     source: ClassVar[str] = "Tiresias, Gu et al., NSDI'19"
-    preempts: ClassVar[bool] = True
+    preempts = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
         index: Literal["las", "gittins"] = option("las", "who goes first: least attained service or Gittins index",
-                                                  source=_PAPER)  # fmt: skip
-        queues: int | None = option(None, "how many; none: 2, released: 3; 1: the continuous index", source=_PAPER)
+                                                  source=_PAPER, only_with=_NOT_LISTED)  # fmt: skip
+        queues: int | None = option(None, "how many; none: 2, released: 3; 1: the continuous index", source=_PAPER,
+                                    only_with=_NOT_LISTED)  # fmt: skip
         thresholds: tuple[float, ...] = option((3250.0, 7200.0, 18000.0), "GPU-seconds at which a job leaves queue "
                                                "0, 1, …; as many as there are queues less one count",
-                                               source=_RELEASED)  # fmt: skip
+                                               source=_RELEASED, only_with=(_NOT_LISTED, _QUEUED))  # fmt: skip
         order: Literal["start", "running"] = option("start", "inside a queue: by first start, or running jobs "
-                                                    "first as in the released simulator", source=_PAPER)  # fmt: skip
+                                                    "first as in the released simulator", source=_PAPER,
+                                                    only_with=(_NOT_LISTED, _NOT_RELEASED, _QUEUED))  # fmt: skip
         promote: float = option(0.0, "PROMOTEKNOB: back to queue 0 after waiting so many times the executed time; "
-                                "0: never", source=_PAPER)  # fmt: skip
-        continuous: bool = option(False, "no queues: the index at every moment", source=_PAPER)
-        quantum: float | None = option(None, "continuous: shortest time between getting GPUs and losing them; "
-                                       "none: 6 minutes", unit="s")  # fmt: skip
-        distribution: str | None = option(None, "gittins: CSV with a column duration, GPU-seconds of past jobs; "
-                                          "none: learned from jobs as they end", source=_PAPER)  # fmt: skip
-        placement: Where = option("auto", "where a gang goes; profile: skewed models on the fewest machines or "
-                                  "wait; strict: all models; auto: profile, released: any", source=_PAPER)  # fmt: skip
-        pack_limit: float = option(PACK_LIMIT, "profile: skew above which a model is consolidated, at first")
-        learn: bool = option(True, "profile: fit the limit to observed slowdowns", source=_PAPER)
-        tolerance: float = option(1.1, "profile: slowdown by several machines that is not worth waiting for")
+                                "0: never", source=_PAPER, only_with=(_NOT_LISTED, _QUEUED))  # fmt: skip
+        continuous: bool = option(False, "no queues: the index at every moment", source=_PAPER, only_with=_NOT_LISTED)
+        quantum: float | None = option(None, "shortest time between getting GPUs and losing them; none: 6 minutes",
+                                       unit="s", only_with=_CONTINUOUS)  # fmt: skip
+        distribution: str | None = option(None, "CSV with a column duration, GPU-seconds of past jobs; none: learned "
+                                          "from jobs as they end", source=_PAPER, only_with=_GITTINS)  # fmt: skip
+        placement: Where = option("auto", "where a gang goes; profile: skewed models on the fewest machines or wait; "
+                                  "strict: all models; auto: profile, released: any", source=_PAPER,
+                                  only_with=_NOT_LISTED)  # fmt: skip
+        pack_limit: float = option(PACK_LIMIT, "skew above which a model is consolidated, at first",
+                                   only_with=(_NOT_LISTED, *_PROFILE))  # fmt: skip
+        learn: bool = option(True, "fit the limit to observed slowdowns", source=_PAPER,
+                             only_with=(_NOT_LISTED, *_PROFILE))  # fmt: skip
+        tolerance: float = option(1.1, "slowdown by several machines that is not worth waiting for",
+                                  only_with=(_NOT_LISTED, *_PROFILE, _LEARNS))  # fmt: skip
         variant: Literal["paper", "released", "dally-paper"] = option(
             "paper", "the paper; the released simulator, late timers included; what Dally was compared with",
             source="NSDI'19; released simulator; arXiv 2401.16492")  # fmt: skip
@@ -62,44 +81,37 @@ class Tiresias:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.rules: Released | Queues | Continuous = _rules(options)
+        self.name = written(self.title, options)
 
-    @property
-    def name(self) -> str:
-        return written(self.title, self.options)
+    def new_memory(self) -> Memory:
+        return self.rules.new_memory()
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        return self.rules.rank(view, job, now)
+    def attach(self, view: View, memory: Any) -> None:
+        self.rules.attach(view, memory)
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        return self.rules.refresh(view, now)
+    def hear(self, view: View, memory: Any, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        return self.rules.hear(view, memory, now, entries)
 
-    def plan(self, view: View, now: float) -> Plan:
-        return self.rules.plan(view, now)
+    def rank(self, view: View, memory: Any, job: ActiveJob, now: float) -> Rank:
+        return self.rules.rank(view, memory, job, now)
+
+    def plan(self, view: View, memory: Any, now: float) -> Plan:
+        return self.rules.plan(view, memory, now)
 
 
 def _rules(options: Tiresias.Options) -> Released | Queues | Continuous:
     samples = None if options.distribution is None else read_distribution(Path(options.distribution))
-    gittins = options.index == "gittins"
-    if not gittins:
-        _unused(options, "distribution", why="index=las needs no distribution")
     if options.variant == "dally-paper":
-        why = "variant=dally-paper is continuous least attained service with its own list of models"
-        _unused(options, "index", "queues", "thresholds", "order", "promote", "placement", "pack_limit", "learn",
-                "tolerance", why=why)  # fmt: skip
         return Continuous(_quantum(options), Placing(None, Listed()), None)
-    if options.placement not in ("auto", "profile") or options.variant == "released":
-        _unused(options, "pack_limit", "learn", "tolerance", why="only placement=profile looks at the model")
-    continuous = options.continuous or options.queues == 1
     if options.continuous and options.queues not in (None, 1):
         raise UserError(f"policy 'tiresias': continuous=true has no queues, and queues={options.queues} was given")
+    continuous = options.continuous or options.queues == 1
     if options.variant == "released":
         return _released(options, samples, continuous)
-    service = Service(samples) if gittins else None
+    service = Service(samples) if options.index == "gittins" else None
     placing = _placing(options)
     if continuous:
-        _unused(options, "order", "promote", "thresholds", why="without queues there is nothing to move between")
         return Continuous(_quantum(options), placing, service)
-    _unused(options, "quantum", why="only the continuous index has one")
     return Queues(_limits(options, 2 if options.queues is None else options.queues), options.promote,
                   placing, service, running_first=options.order == "running")
 
@@ -110,8 +122,6 @@ def _released(options: Tiresias.Options, samples: list[float] | None, continuous
     if options.placement in ("profile", "strict"):
         raise UserError("policy 'tiresias': variant=released counts GPUs only; it takes no placement "
                         f"{options.placement}")  # fmt: skip
-    _unused(options, "quantum", why="only the continuous index has one")
-    _unused(options, "order", why="variant=released has its own")
     index = None
     if options.index == "gittins":
         if samples is None:
@@ -151,11 +161,3 @@ def _quantum(options: Tiresias.Options) -> float:
     if not 0 < quantum < float("inf"):
         raise UserError("policy 'tiresias': the continuous index needs a quantum above 0")
     return quantum
-
-
-def _unused(options: Any, *names: str, why: str) -> None:
-    """An option that would do nothing is refused."""
-    defaults = {f.name: f.default for f in fields(options)}
-    for name in names:
-        if getattr(options, name) != defaults[name]:
-            raise UserError(f"policy 'tiresias': {name} would do nothing here: {why}")

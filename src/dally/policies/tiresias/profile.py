@@ -27,6 +27,20 @@ class Verdict(NamedTuple):
     because: str
 
 
+class Seen(NamedTuple):
+    """Slowdowns by exposed communication of one model's runs so far, summed, and from how many runs."""
+
+    inside: float = 0.0  # on one machine
+    runs_inside: int = 0
+    across: float = 0.0  # on several
+    runs: int = 0
+
+    def and_then(self, slowdown: float, machines: int) -> Seen:
+        if machines > 1:
+            return self._replace(across=self.across + slowdown, runs=self.runs + 1)
+        return self._replace(inside=self.inside + slowdown, runs_inside=self.runs_inside + 1)
+
+
 class Evidence(NamedTuple):
     """What one model's past jobs showed: slowdown by exposed communication, averaged, and from how many runs."""
 
@@ -43,6 +57,11 @@ class Evidence(NamedTuple):
 class Strict:
     """Every gang is consolidated or waits."""
 
+    learns = False
+
+    def recall(self, seen: dict[str, Seen]) -> None:
+        return None
+
     def verdict(self, job: Job) -> Verdict:
         return Verdict(True, "every gang is consolidated here")
 
@@ -54,6 +73,10 @@ class Listed:
     """What the Dally authors compared with: a list of models that need not be consolidated, all others must be."""
 
     MODELS = ("resnet50", "resnet18", "bert")
+    learns = False
+
+    def recall(self, seen: dict[str, Seen]) -> None:
+        return None
 
     def verdict(self, job: Job) -> Verdict:
         plain = "".join(c for c in (job.model or "").lower() if c.isalnum())
@@ -75,8 +98,14 @@ class Profile:
         self.tolerance = tolerance  # slowdown by leaving the machine from which on waiting is held to be better
         self._skew_of = skew_of or skew_in_catalog
         self._skews: dict[str, float | None] = {}
-        self._seen: dict[str, list[tuple[float, int]]] = {}  # model → (sum of slowdowns, runs) inside, across
-        self._verdicts: dict[str | None, Verdict] = {}
+        self._seen: dict[str, Seen] = {}
+        self._verdicts: dict[str | None, Verdict] = {}  # as they follow from what was seen
+
+    def recall(self, seen: dict[str, Seen]) -> None:
+        """Go by what was seen of these models, and write there what is seen from now on."""
+        self._seen = seen
+        self.limit = self.fit() if self.evidence() else self.default
+        self._verdicts = {}
 
     def skew(self, model: str) -> float | None:
         if model not in self._skews:
@@ -104,29 +133,26 @@ class Profile:
     def evidence(self) -> dict[str, Evidence]:
         """Models that were seen on several machines."""
         found = {}
-        for model, ((inside, runs_inside), (across, runs)) in self._seen.items():
+        for model, (inside, runs_inside, across, runs) in self._seen.items():
             if runs:
                 found[model] = Evidence(inside / runs_inside if runs_inside else 1.0, across / runs, runs)
         return found
 
     def observe(self, job: Job, machines: int, exposed: float) -> bool:
         """A job leaves GPUs on so many machines, where this share of its steps was exposed communication.
-        True where somebody's verdict is another one from now on."""
+        True where PACKLIMIT, and with it the verdict on some models, is another one from now on."""
         if not self.learns or job.gpus < 2 or job.model is None or self.skew(job.model) is None:
             return False
-        seen = self._seen.setdefault(job.model, [(0.0, 0), (0.0, 0)])
-        where = 1 if machines > 1 else 0
-        total, runs = seen[where]
-        seen[where] = (total + 1.0 / (1.0 - min(exposed, 0.99)), runs + 1)
-        if not seen[1][1]:
+        before = self._seen.get(job.model, Seen())
+        after = self._seen[job.model] = before.and_then(1.0 / (1.0 - min(exposed, 0.99)), machines)
+        if not after.runs:
             return False
         known, self.limit = self.limit, self.fit()
-        before = self._verdicts
-        if self.limit == known:
-            before.pop(job.model, None)  # only the words about this model are new
-            return False
-        self._verdicts = {model: self._judge(model) for model in before}
-        return any(self._verdicts[model].picky != before[model].picky for model in before)
+        if self.limit == known and before.runs:
+            self._verdicts.pop(job.model, None)  # only the words about this model are new
+        else:
+            self._verdicts = {}
+        return self.limit != known
 
     def fit(self) -> float:
         """The limit with the least weighted error: a model errs by how far its slowdown is on the wrong side.

@@ -4,7 +4,7 @@ A job starts in queue 0 and moves down when the GPU-seconds it has had reach its
 3.2). Inside a queue the order is that of first starts, and those who never ran come last; or, as in the released
 simulator, those who run come before those who wait. With the Gittins index, in every queue but the last, the index
 decides first, with Δ up to the queue's limit; it changes while a job runs, and is brought up to date sixteen times
-on the way through a queue. Moving down is an event with a time of its own, kept in a heap.
+on the way through a queue. Moving down is an event with a time of its own.
 
 PROMOTEKNOB k: a job that has run and then waits for k × the time it has executed goes back to queue 0, and both
 counts begin anew. It is served before all that were not promoted, until it is demoted again. Who waits in queue 0
@@ -16,30 +16,42 @@ yield to it (ours: without this the wait of a large gang has no bound).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
+from dally.core.journal import Entry
+from dally.core.memory import Order, Table
 from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
-from dally.core.states import State
-from dally.policies.tiresias.memory import Placing, Service
+from dally.core.states import ENDED, State
+from dally.policies.tiresias.memory import BACK, ENDS, PaperMemory, Placing, Service, answers
 
 LOOKS = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
 
 
-class _Standing:
-    __slots__ = ("epoch", "promoted", "queue", "restart", "restart_executed", "running", "start")
+class Standing(NamedTuple):
+    """Where a job stands, and when it moves on by itself."""
 
-    def __init__(self) -> None:
-        self.queue = 0
-        self.start = math.inf  # its place in the order of starts
-        self.restart = self.restart_executed = 0.0  # service and time it had had at its last promotion
-        self.running = False
-        self.promoted = False  # until it is demoted again
-        self.epoch = 0  # raised when what the heaps say of it stops being true
+    queue: int = 0
+    start: float = math.inf  # its place in the order of starts
+    restart: float = 0.0  # service it had had at its last promotion
+    restart_executed: float = 0.0  # and time it had executed
+    running: bool = False
+    promoted: bool = False  # until it is demoted again
+    due: float | None = None  # its demotion, while it runs, or promotion, while it waits
+    look: float | None = None  # when its index is to be worked out again
+
+
+Due = tuple[float, int, str]  # time, order of arrival, job
+
+
+class QueuesMemory(PaperMemory):
+    standings: Table[str, Standing]
+    due: Order[Due]  # demotions and promotions, as the standings have them
+    looks: Order[Due]  # likewise
 
 
 class Queues:
@@ -52,20 +64,17 @@ class Queues:
         self.running_first = running_first
         self.placing = placing
         self.service = service
-        self._jobs: dict[str, _Standing] = {}
-        self._due: list[tuple[float, int, str, int]] = []  # demotions and promotions: time, number, job, epoch
-        self._looks: list[tuple[float, int, str, int]] = []  # when a running job's index is to be worked out again
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        standing = self._jobs.get(job.id)
-        if standing is None:
-            standing = self._jobs[job.id] = _Standing()
-            self._time_promotion(job, standing, now)
-        elif standing.running and job.state is State.WAITING:  # a fault took its GPUs: nobody planned that
-            self._pause(job, standing, now)
-        return self.placing.ranked(job, self._rank(job, standing, now))
+    def new_memory(self) -> QueuesMemory:
+        return QueuesMemory()
 
-    def _rank(self, job: ActiveJob, standing: _Standing, now: float) -> Rank:
+    def attach(self, view: View, memory: QueuesMemory) -> None:
+        self.placing.attach(view, memory)
+        if self.service is not None:
+            self.service.attach(memory)
+
+    def rank(self, view: View, memory: QueuesMemory, job: ActiveJob, now: float) -> Rank:
+        standing = memory.standings[job.id]
         if standing.promoted:  # before any other: a job that is promoted into starvation is not promoted
             return Rank(standing.queue, then=-math.inf, tie=(standing.start,))
         if self.service is not None and standing.queue < len(self.limits):
@@ -76,94 +85,122 @@ class Queues:
             return Rank(standing.queue, then=0.0 if standing.running else 1.0, tie=(standing.start,))
         return Rank(standing.queue, then=standing.start)
 
-    def _resume(self, job: ActiveJob, standing: _Standing, now: float) -> None:
-        standing.running = True
-        standing.epoch += 1
-        standing.start = min(standing.start, now)
-        self._time_demotion(job, standing, now)
+    def plan(self, view: View, memory: QueuesMemory, now: float) -> Plan:
+        plan = self.placing.plan(view, memory, now)
+        for action in plan:
+            if isinstance(action, Start):
+                self._resume(memory, view.job(action.job), now)
+            elif isinstance(action, Preempt):
+                self._pause(memory, view.job(action.job), now)
+        if memory.due:
+            plan.append(WakeAt(max(memory.due[0][0], math.nextafter(now, math.inf))))
+        return plan
 
-    def _pause(self, job: ActiveJob, standing: _Standing, now: float) -> None:
-        standing.running = False
-        standing.epoch += 1
-        self._time_promotion(job, standing, now)
+    # --- what happened ------------------------------------------------------------------------------------
+
+    def hear(self, view: View, memory: QueuesMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        for entry in entries:
+            if isinstance(entry, ev.Arrived):
+                self._join(memory, view.job(entry.job.id), now)
+            elif isinstance(entry, ENDS):
+                self._forget(memory, view.job(entry.job))
+            elif isinstance(entry, BACK):
+                job = view.job(entry.job)
+                if job.state is State.WAITING and memory.standings[job.id].running:  # by a fault: nobody planned that
+                    self._pause(memory, job, now)
+            elif isinstance(entry, Start):  # by somebody else, as the preemption below
+                self._resume(memory, view.job(entry.job), now)
+            elif isinstance(entry, Preempt):
+                self._pause(memory, view.job(entry.job), now)
+        moved = self.placing.hear(view, memory, entries)
+        if not answers(memory.planned, now, entries):
+            moved += self._move(view, memory, now)
+            if self.service is not None and self.service.hear(view, memory, entries):
+                return [*view.waiting, *view.preemptible]
+            moved += self._look(view, memory, now)
+        return moved
+
+    def _join(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
+        if job.state in ENDED:
+            return
+        # who comes from another policy's hands may have had service already
+        queue = sum(job.attained_at(now) >= limit for limit in self.limits)
+        standing = Standing(queue, math.inf if job.first_start is None else job.first_start)
+        self._write(memory, job, standing, self._promotion(job, standing, now))
+
+    def _forget(self, memory: QueuesMemory, job: ActiveJob) -> None:
+        if job.id in memory.standings:
+            self._write(memory, job, memory.standings[job.id], None)
+            del memory.standings[job.id]
+
+    def _resume(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
+        standing = memory.standings[job.id]
+        standing = standing._replace(running=True, start=min(standing.start, now))
+        self._write(memory, job, standing, *self._demotion(job, standing, now))
+
+    def _pause(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
+        standing = memory.standings[job.id]._replace(running=False)
+        self._write(memory, job, standing, self._promotion(job, standing, now))
 
     # --- moving between queues ----------------------------------------------------------------------------
 
-    def _time_demotion(self, job: ActiveJob, standing: _Standing, now: float) -> None:
+    def _demotion(self, job: ActiveJob, standing: Standing, now: float) -> tuple[float | None, float | None]:
+        """When a running job leaves its queue, and when its index is to be looked at before."""
         if standing.queue == len(self.limits):
-            return
+            return None, None
         left = self.limits[standing.queue] - (job.attained_at(now) - standing.restart)
-        heappush(self._due, (now + max(0.0, left) / job.gpus, job.number, job.id, standing.epoch))
-        if self.service is not None:
-            self._time_look(job, standing, now)
+        return now + max(0.0, left) / job.gpus, self._next_look(job, standing, now)
 
-    def _time_look(self, job: ActiveJob, standing: _Standing, now: float) -> None:
-        step = self.limits[standing.queue] / LOOKS
-        heappush(self._looks, (now + step / job.gpus, job.number, job.id, standing.epoch))
+    def _next_look(self, job: ActiveJob, standing: Standing, now: float) -> float | None:
+        if self.service is None:
+            return None
+        return max(now + self.limits[standing.queue] / LOOKS / job.gpus, math.nextafter(now, math.inf))
 
-    def _time_promotion(self, job: ActiveJob, standing: _Standing, now: float) -> None:
+    def _promotion(self, job: ActiveJob, standing: Standing, now: float) -> float | None:
         if self.promote <= 0:
-            return
+            return None
         executed = job.executed_at(now) - standing.restart_executed
         if standing.queue == 0:
             if standing.promoted or (self.service is None and not self.running_first and standing.start < math.inf):
-                return  # nobody who starts later is served before it
+                return None  # nobody who starts later is served before it
             executed = max(executed, self.limits[0] / job.gpus)  # what queue 0 would give it
-        heappush(self._due, (now + self.promote * executed, job.number, job.id, standing.epoch))
+        return now + self.promote * executed
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        for event in view.news:
-            if isinstance(event, (ev.Finished, ev.Failed, ev.Cancelled)):
-                self._jobs.pop(event.job, None)
-        moved = self._move(view, now)
-        everybody = self.placing.refresh(view)
-        if self.service is not None:
-            everybody |= self.service.refresh(view)
-        if everybody:
-            return [*view.waiting, *view.preemptible]
-        while self._looks and self._looks[0][0] <= now:
-            _, _, job_id, epoch = heappop(self._looks)
-            standing = self._jobs.get(job_id)
-            if standing is not None and standing.epoch == epoch:
-                job = view.job(job_id)
-                moved.append(job)
-                self._time_look(job, standing, now)
-        return moved
+    def _write(self, memory: QueuesMemory, job: ActiveJob, standing: Standing, due: float | None,
+               look: float | None = None) -> None:  # fmt: skip
+        """The job stands there from now on, and this is when it moves next; what was due before is void."""
+        before = memory.standings.get(job.id)
+        for index, old, new in ((memory.due, before and before.due, due), (memory.looks, before and before.look, look)):
+            if old != new:
+                if old is not None:
+                    index.remove((old, job.number, job.id))
+                if new is not None:
+                    index.add((new, job.number, job.id))
+        memory.standings[job.id] = standing._replace(due=due, look=look)
 
-    def _move(self, view: View, now: float) -> list[ActiveJob]:
+    def _move(self, view: View, memory: QueuesMemory, now: float) -> list[ActiveJob]:
+        """Everybody whose demotion or promotion is due."""
         moved = []
-        while self._due and self._due[0][0] <= now:
-            _, _, job_id, epoch = heappop(self._due)
-            standing = self._jobs.get(job_id)
-            if standing is None or standing.epoch != epoch:
-                continue
-            job = view.job(job_id)
+        while memory.due and memory.due[0][0] <= now:
+            job = view.job(memory.due[0][2])
+            standing = memory.standings[job.id]
             if standing.running:
-                standing.queue += 1
-                standing.promoted = False
-                standing.epoch += 1
-                self._time_demotion(job, standing, now)
+                standing = standing._replace(queue=standing.queue + 1, promoted=False)
+                self._write(memory, job, standing, *self._demotion(job, standing, now))
             elif standing.start == math.inf:
-                standing.start, standing.promoted = now, True
+                self._write(memory, job, standing._replace(start=now, promoted=True), None)
             else:
-                standing.epoch += 1
-                standing.queue, standing.promoted = 0, True
-                standing.restart, standing.restart_executed = job.attained, job.executed
+                again = standing._replace(queue=0, promoted=True, restart=job.attained, restart_executed=job.executed)
+                self._write(memory, job, again, None)
             moved.append(job)
         return moved
 
-    def plan(self, view: View, now: float) -> Plan:
-        plan = self.placing.plan(view, now)
-        for action in plan:
-            if isinstance(action, Start):
-                self._resume(view.job(action.job), self._jobs[action.job], now)
-            elif isinstance(action, Preempt):
-                self._pause(view.job(action.job), self._jobs[action.job], now)
-        while self._due:
-            due, _, job_id, epoch = self._due[0]
-            standing = self._jobs.get(job_id)
-            if standing is not None and standing.epoch == epoch:
-                plan.append(WakeAt(max(due, math.nextafter(now, math.inf))))
-                break
-            heappop(self._due)
-        return plan
+    def _look(self, view: View, memory: QueuesMemory, now: float) -> list[ActiveJob]:
+        """Everybody whose index is to be worked out again."""
+        moved = []
+        while memory.looks and memory.looks[0][0] <= now:
+            job = view.job(memory.looks[0][2])
+            standing = memory.standings[job.id]
+            self._write(memory, job, standing, standing.due, self._next_look(job, standing, now))
+            moved.append(job)
+        return moved

@@ -13,52 +13,68 @@ preempted one. Timers are worked out anew at each event; one that was set earlie
 
 The lists of the original are three counters here. Among running jobs the order is that of starting; a preempted job
 goes before everybody pending, a new, demoted or promoted one behind. A demoted job stands among the pending ones for
-one placement only. What is due is found in heaps, so an event costs what changes, whatever the queue's length.
+one placement only. What is due is kept in order, so an event costs what changes, whatever the queue's length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heappop, heappush
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
+from dally.core.journal import Entry
+from dally.core.memory import Memory, Order, Table
 from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
-from dally.core.states import State
+from dally.core.states import ENDED, State
 from dally.policies.greedy import plan_by_rank, waits_for_gpus
 from dally.policies.placing import Rule
 from dally.policies.tiresias.gittins import ReleasedIndex
+from dally.policies.tiresias.memory import BACK, ENDS, answers
 
-_ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
 
-
-class _Standing:
+class Standing(NamedTuple):
     """Where a job stands: its queue, its place in it, and the two clocks that move it between queues."""
 
-    __slots__ = ("epoch", "executed", "gpus", "idle_since", "number", "order", "queue", "restart", "running",
-                 "since", "tail", "waited")  # fmt: skip
-
-    def __init__(self, job: ActiveJob, order: int, now: float) -> None:
-        self.number, self.gpus = job.number, job.gpus
-        self.queue = 0
-        self.order = order
-        self.running = False
-        self.tail = False  # demoted at this event: behind the pending ones for one placement
-        self.restart = 0.0  # executed time at its last promotion
-        self.executed = 0.0  # since then, as of its last preemption
-        self.since = 0.0  # while it runs: now − executed time since its last promotion
-        self.waited = 0.0  # pending time since it last entered queue 0, up to its last start
-        self.idle_since = now
-        self.epoch = 0  # raised when what the heaps say of it stops being true
+    number: int
+    gpus: int
+    order: int
+    queue: int = 0
+    running: bool = False
+    tail: bool = False  # demoted at this event: behind the pending ones for one placement
+    restart: float = 0.0  # executed time at its last promotion
+    executed: float = 0.0  # since then, as of its last preemption
+    since: float = 0.0  # while it runs: now − executed time since its last promotion
+    waited: float = 0.0  # pending time since it last entered queue 0, up to its last start
+    idle_since: float = 0.0
+    promotion: float | None = None  # when it is due, while it waits below queue 0
+    crossing: float | None = None  # when its index becomes another one, while it runs
 
     @property
     def place(self) -> tuple[int, int, int]:
         return (self.queue, 0 if self.running and not self.tail else 1, self.order)
 
 
-_Due = list[tuple[float, int, str, int]]  # time or virtual start, number, job, epoch
+Due = tuple[float, int, str]  # time or virtual start, order of arrival, job
+
+
+class ReleasedMemory(Memory):
+    planned: float = -math.inf  # when a plan was last made
+    standings: Table[str, Standing]
+    clocks: Table[tuple[int, int], tuple[Due, ...]]  # (queue, GPUs) → running jobs, longest executed first
+    promotions: Order[Due]  # as the standings have them, and so the crossings
+    crossings: Order[Due]
+    demoted: tuple[str, ...] = ()  # at the last event
+    front: int = 0  # first place among the pending
+    back: int = 0  # last place among the pending
+    runs: int = 0  # last place among the running
+    jump: float | None = None  # the next timer
+    stale: bool = False  # whether a timer has woken us that does not hold any more
 
 
 class Released:
@@ -69,185 +85,201 @@ class Released:
         self.promote = promote
         self.place = place
         self.index = index
-        self._jobs: dict[str, _Standing] = {}
-        self._clocks: dict[tuple[int, int], _Due] = {}  # (queue, GPUs) → running jobs, longest executed first
-        self._promotions: _Due = []
-        self._overdue: list[tuple[int, str, int]] = []  # to be promoted at the next event, whenever it comes
-        self._crossings: _Due = []  # when a running job's index becomes another one
-        self._demoted: list[str] = []  # at the previous event, still running
-        self._front, self._back, self._runs = 0, 0, 0  # first and last place among pending, last among running
-        self._jump: float | None = None
-        self._stale = False
 
-    # --- order --------------------------------------------------------------------------------------------
+    def new_memory(self) -> ReleasedMemory:
+        return ReleasedMemory()
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        standing = self._jobs.get(job.id)
-        if standing is None:
-            standing = self._jobs[job.id] = _Standing(job, self._append(), now)
-        elif standing.running and job.state is State.WAITING:  # a fault took its GPUs: nobody planned that
-            standing.order = self._append()
-            self._pause(job, standing, now)
+    def attach(self, view: View, memory: ReleasedMemory) -> None:
+        return None
+
+    def rank(self, view: View, memory: ReleasedMemory, job: ActiveJob, now: float) -> Rank:
+        standing = memory.standings[job.id]
         queue, group, order = standing.place
         if self.index is None:
             return Rank(queue, then=group, tie=(order,))
         attained = standing.gpus * (job.executed_at(now) - standing.restart)
         return Rank(queue, then=-self.index(attained), tie=(job.job.submit_time, group, order))
 
-    def _append(self) -> int:
-        self._back += 1
-        return self._back
-
     # --- events -------------------------------------------------------------------------------------------
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        news = view.news
-        self._stale = now != self._jump and all(type(event) is ev.TimerDue for event in news)
-        if self._stale:
+    def hear(self, view: View, memory: ReleasedMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        at_once = answers(memory.planned, now, entries)
+        if not at_once:
+            memory.stale = now != memory.jump and all(type(entry) is ev.TimerDue for entry in entries)
+            if memory.stale:
+                return ()
+        for entry in entries:
+            self._happened(view, memory, now, entry)
+        if at_once:
             return ()
-        for event in news:
-            if isinstance(event, _ENDS):
-                self._jobs.pop(event.job, None)
-        moved = [job_id for job_id in self._demoted if job_id in self._jobs]
-        self._demoted = self._demote(now)
-        moved += self._demoted + self._promote(view, now)
+        moved = [job_id for job_id in memory.demoted if job_id in memory.standings]
+        memory.demoted = tuple(self._demote(memory, now))
+        moved += [*memory.demoted, *self._promote(memory, now)]
         if self.index is not None:
-            moved += self._recross(view, now)
+            moved += self._recross(memory, now)
         return [view.job(job_id) for job_id in dict.fromkeys(moved)]
 
-    def _demote(self, now: float) -> list[str]:
+    def _happened(self, view: View, memory: ReleasedMemory, now: float, entry: Entry) -> None:
+        if isinstance(entry, ev.Arrived):
+            job = view.job(entry.job.id)
+            if job.state not in ENDED:
+                # who comes from another policy's hands may have executed already
+                done = job.executed_at(now)
+                queue = sum(done * job.gpus >= limit for limit in self.limits)
+                standing = Standing(job.number, job.gpus, self._append(memory), queue, executed=done, idle_since=now)
+                self._write(memory, job.id, standing)
+        elif isinstance(entry, ENDS):
+            self._forget(memory, entry.job)
+        elif isinstance(entry, BACK):
+            job = view.job(entry.job)
+            if job.state is State.WAITING and memory.standings[job.id].running:  # by a fault: nobody planned that
+                self._pause(memory, job, now, order=self._append(memory))
+        elif isinstance(entry, Start):  # by somebody else, as the preemption below
+            memory.runs += 1
+            self._resume(memory, entry.job, now, order=memory.runs)
+        elif isinstance(entry, Preempt):
+            self._pause(memory, view.job(entry.job), now, order=self._append(memory))
+
+    def _append(self, memory: ReleasedMemory) -> int:
+        memory.back += 1
+        return memory.back
+
+    def _demote(self, memory: ReleasedMemory, now: float) -> list[str]:
         due: list[tuple[int, str]] = []
-        for (queue, gpus), clock in self._clocks.items():
+        for (queue, gpus), clock in memory.clocks.items():
             needed = -(-self.limits[queue] // gpus)  # whole seconds of running
-            while (head := self._head(queue, clock)) is not None and head + needed <= now:
-                _, number, job_id, _ = heappop(clock)
+            for since, number, job_id in clock:
+                if since + needed > now:
+                    break
                 due.append((number, job_id))
-        for _, job_id in sorted(due):
-            standing = self._jobs[job_id]
-            standing.queue += 1
-            standing.order, standing.tail = self._append(), True
-            self._time(job_id, standing)
-        return [job_id for _, job_id in sorted(due)]
+        due.sort()
+        for _, job_id in due:
+            standing = memory.standings[job_id]
+            behind = standing._replace(queue=standing.queue + 1, order=self._append(memory), tail=True)
+            self._write(memory, job_id, behind)
+        return [job_id for _, job_id in due]
 
-    def _promote(self, view: View, now: float) -> list[str]:
-        due = self._overdue
-        self._overdue = []
-        while self._promotions and self._promotions[0][0] <= now:
-            due.append(heappop(self._promotions)[1:])
-        promoted = []
-        for _, job_id, epoch in sorted(due):
-            standing = self._jobs.get(job_id)
-            if standing is not None and standing.epoch == epoch:
-                standing.epoch += 1
-                standing.queue, standing.order = 0, self._append()
-                standing.restart += standing.executed
-                standing.executed = standing.waited = 0.0
-                promoted.append(job_id)
-        return promoted
+    def _promote(self, memory: ReleasedMemory, now: float) -> list[str]:
+        due = sorted((number, job_id) for _, number, job_id in memory.promotions.irange(None, (now, math.inf)))
+        for _, job_id in due:
+            standing = memory.standings[job_id]
+            self._write(memory, job_id, standing._replace(
+                queue=0, order=self._append(memory), restart=standing.restart + standing.executed, executed=0.0,
+                waited=0.0, promotion=None))  # fmt: skip
+        return [job_id for _, job_id in due]
 
-    def _recross(self, view: View, now: float) -> list[str]:
-        crossed = []
-        while self._crossings and self._crossings[0][0] <= now:
-            _, _, job_id, epoch = heappop(self._crossings)
-            standing = self._jobs.get(job_id)
-            if standing is not None and standing.epoch == epoch:
-                crossed.append(job_id)
-                self._next_crossing(job_id, standing, now)
+    def _recross(self, memory: ReleasedMemory, now: float) -> list[str]:
+        crossed = [job_id for _, _, job_id in memory.crossings.irange(None, (now, math.inf))]
+        for job_id in crossed:
+            standing = memory.standings[job_id]
+            self._write(memory, job_id, standing._replace(crossing=self._next_crossing(standing, now)))
         return crossed
 
     # --- decisions ----------------------------------------------------------------------------------------
 
-    def plan(self, view: View, now: float) -> Plan:
-        if self._stale:
+    def plan(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
+        memory.planned = now
+        if memory.stale:
             idle: Plan = [waits_for_gpus(demand) for demand in view.waiting.buckets]
-            return idle if self._jump is None or self._jump <= now else [*idle, WakeAt(self._jump)]
+            return idle if memory.jump is None or memory.jump <= now else [*idle, WakeAt(memory.jump)]
         plan = plan_by_rank(view, now, self.place, preempt=True)
         evicted = [action.job for action in plan if isinstance(action, Preempt)]
         entered = [action.job for action in plan if isinstance(action, Start)]
-        self._reorder(evicted, entered)
+        orders = self._reorder(memory, evicted, entered)
         for job_id in evicted:
-            self._pause(view.job(job_id), self._jobs[job_id], now)
+            self._pause(memory, view.job(job_id), now, orders.pop(job_id, None))
         for job_id in entered:
-            self._resume(job_id, self._jobs[job_id], now)
-        self._jump = self._next_jump(now)
-        if self._jump is not None:
-            plan.append(WakeAt(self._jump))
+            self._resume(memory, job_id, now, orders.pop(job_id))
+        for job_id, order in orders.items():  # demoted before, and still running
+            self._write(memory, job_id, memory.standings[job_id]._replace(order=order, tail=False))
+        memory.jump = self._next_jump(memory, now)
+        if memory.jump is not None:
+            plan.append(WakeAt(memory.jump))
         return plan
 
-    def _reorder(self, evicted: list[str], entered: list[str]) -> None:
-        """Pending jobs step behind running ones, both in the order in which they stood."""
-        out = sorted((self._jobs[job_id] for job_id in evicted), key=lambda standing: standing.place)
-        first = [standing for standing in out if not standing.tail]
-        self._front -= len(first)
-        gone = set(evicted)
-        behind = [self._jobs[job_id] for job_id in (*entered, *self._demoted) if job_id not in gone]
-        for standing in sorted(behind, key=lambda standing: standing.place):
-            self._runs += 1
-            standing.order, standing.tail = self._runs, False
-        for place, standing in enumerate(first):
-            standing.order = self._front + place
-        for standing in out:
-            standing.tail = False
+    def _reorder(self, memory: ReleasedMemory, evicted: list[str], entered: list[str]) -> dict[str, int]:
+        """Pending jobs step behind running ones, both in the order in which they stood: places that are new."""
+        standings, orders = memory.standings, {}
 
-    def _pause(self, job: ActiveJob, standing: _Standing, now: float) -> None:
-        standing.running = False
-        standing.epoch += 1
-        standing.idle_since = now
-        standing.executed = job.executed_at(now) - standing.restart
-        if self.promote > 0 and standing.queue > 0 and standing.executed > 0:
-            due = now + int(standing.executed * self.promote) - standing.waited
-            entry = (standing.number, job.id, standing.epoch)
-            if due <= now:
-                self._overdue.append(entry)
-            else:
-                heappush(self._promotions, (due, *entry))
+        def stood(job_id: str) -> tuple[int, int, int]:
+            return standings[job_id].place
 
-    def _resume(self, job_id: str, standing: _Standing, now: float) -> None:
-        if standing.executed > 0:
-            standing.waited += now - standing.idle_since
-        standing.running = True
-        standing.epoch += 1
-        standing.since = now - standing.executed
-        self._time(job_id, standing)
-        if self.index is not None:
-            self._next_crossing(job_id, standing, now)
+        first = sorted((job_id for job_id in evicted if not standings[job_id].tail), key=stood)
+        memory.front -= len(first)
+        for place, job_id in enumerate(first):
+            orders[job_id] = memory.front + place
+        for job_id in sorted((job_id for job_id in (*entered, *memory.demoted) if job_id not in evicted), key=stood):
+            memory.runs += 1
+            orders[job_id] = memory.runs
+        return orders
+
+    def _pause(self, memory: ReleasedMemory, job: ActiveJob, now: float, order: int | None) -> None:
+        standing = memory.standings[job.id]
+        executed = job.executed_at(now) - standing.restart
+        promotion = None
+        if self.promote > 0 and standing.queue > 0 and executed > 0:
+            promotion = now + int(executed * self.promote) - standing.waited
+        self._write(memory, job.id, standing._replace(
+            order=standing.order if order is None else order, running=False, tail=False, idle_since=now,
+            executed=executed, promotion=promotion, crossing=None))  # fmt: skip
+
+    def _resume(self, memory: ReleasedMemory, job_id: str, now: float, order: int) -> None:
+        standing = memory.standings[job_id]
+        waited = standing.waited + (now - standing.idle_since if standing.executed > 0 else 0.0)
+        standing = standing._replace(order=order, running=True, tail=False, waited=waited, promotion=None,
+                                     since=now - standing.executed)  # fmt: skip
+        self._write(memory, job_id, standing._replace(crossing=self._next_crossing(standing, now)))
 
     # --- timers -------------------------------------------------------------------------------------------
 
-    def _time(self, job_id: str, standing: _Standing) -> None:
-        if standing.queue < len(self.limits):
-            clock = self._clocks.setdefault((standing.queue, standing.gpus), [])
-            heappush(clock, (standing.since, standing.number, job_id, standing.epoch))
+    def _write(self, memory: ReleasedMemory, job_id: str, standing: Standing) -> None:
+        """The job stands there from now on, and so its clocks."""
+        before = memory.standings.get(job_id)
+        memory.standings[job_id] = standing
+        self._tick(memory, job_id, before, standing)
 
-    def _head(self, queue: int, clock: _Due) -> float | None:
-        """Virtual start of the job of this queue and size that has executed longest."""
-        while clock:
-            since, _, job_id, epoch = clock[0]
-            standing = self._jobs.get(job_id)
-            if standing is not None and standing.epoch == epoch and standing.queue == queue:
-                return since
-            heappop(clock)
-        return None
+    def _forget(self, memory: ReleasedMemory, job_id: str) -> None:
+        if job_id in memory.standings:
+            self._tick(memory, job_id, memory.standings.pop(job_id), None)
 
-    def _next_crossing(self, job_id: str, standing: _Standing, now: float) -> None:
-        assert self.index is not None
+    def _tick(self, memory: ReleasedMemory, job_id: str, before: Standing | None, after: Standing | None) -> None:
+        clocks = memory.clocks
+        was, now = self._clock(before), self._clock(after)
+        if was != now:
+            if was is not None:
+                queue, gpus, since, number = was
+                clock = clocks[queue, gpus]
+                at = bisect_left(clock, (since, number, job_id))
+                clocks[queue, gpus] = clock[:at] + clock[at + 1 :]
+            if now is not None:
+                queue, gpus, since, number = now
+                clock = clocks.get((queue, gpus), ())
+                at = bisect_left(clock, (since, number, job_id))
+                clocks[queue, gpus] = (*clock[:at], (since, number, job_id), *clock[at:])
+        for index, name in ((memory.promotions, "promotion"), (memory.crossings, "crossing")):
+            old, new = getattr(before, name, None), getattr(after, name, None)
+            if old != new:
+                number = (before or after).number  # type: ignore[union-attr]
+                if old is not None:
+                    index.remove((old, number, job_id))
+                if new is not None:
+                    index.add((new, number, job_id))
+
+    def _clock(self, standing: Standing | None) -> tuple[int, int, float, int] | None:
+        if standing is None or not standing.running or standing.queue == len(self.limits):
+            return None
+        return standing.queue, standing.gpus, standing.since, standing.number
+
+    def _next_crossing(self, standing: Standing, now: float) -> float | None:
+        if self.index is None:
+            return None
         service = self.index.next_change(standing.gpus * (now - standing.since))
-        if service is not None:
-            due = standing.since - (-service // standing.gpus)
-            heappush(self._crossings, (due, standing.number, job_id, standing.epoch))
+        return None if service is None else standing.since - (-service // standing.gpus)
 
-    def _next_jump(self, now: float) -> float | None:
-        jumps = []
-        for (queue, gpus), clock in self._clocks.items():
-            since = self._head(queue, clock)
-            if since is not None:
-                # (limit − executed) // GPUs can be 0: the original would stand still; ours looks a second later
-                jumps.append(now + max(1.0, (self.limits[queue] - (now - since)) // gpus))
-        while self._promotions:
-            due, _, job_id, epoch = self._promotions[0]
-            standing = self._jobs.get(job_id)
-            if standing is not None and standing.epoch == epoch:
-                jumps.append(due)
-                break
-            heappop(self._promotions)
+    def _next_jump(self, memory: ReleasedMemory, now: float) -> float | None:
+        # (limit − executed) // GPUs can be 0: the original would stand still; ours looks a second later
+        jumps = [now + max(1.0, (self.limits[queue] - (now - clock[0][0])) // gpus)
+                 for (queue, gpus), clock in memory.clocks.items() if clock]  # fmt: skip
+        # whose promotion is overdue is promoted at the next event, whenever it comes
+        jumps += [due for due, _, _ in islice(memory.promotions.irange((now, math.inf)), 1)]
         return min(jumps, default=None)

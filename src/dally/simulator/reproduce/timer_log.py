@@ -7,15 +7,11 @@ when it changes, so the entries are the steps of a curve. While nobody declines 
 from __future__ import annotations
 
 import math
-import re
 from typing import NamedTuple
 
-from dally.core.journal import Entry
+from dally.core.journal import Instant
 from dally.core.plan import Demand, Wait
-from dally.core.reasons import Token
-from dally.core.units import seconds
-
-_TIMER = re.compile(r"([\d.]+ (?:ms|s|min|h|d)|without limit) for one (\w+)")
+from dally.core.reasons import Reason, Token
 
 
 class Timer(NamedTuple):
@@ -34,14 +30,17 @@ class TimerLog:
         self.timers: list[Timer] = []
         self._now: dict[tuple[int, str], float] = {}
 
-    def __call__(self, now: float, entry: Entry) -> None:
-        if not isinstance(entry, Wait) or not isinstance(entry.who, Demand):
+    def __call__(self, instant: Instant) -> None:
+        for entry in instant.decided or ():
+            if isinstance(entry, Wait) and isinstance(entry.who, Demand):
+                self._said(instant.time, entry.who.gpus, entry.reason)
+
+    def _said(self, now: float, gpus: int, reason: Reason) -> None:
+        """The evidence of such a reason: levels, and after each its timer in seconds, or a word where it never ends."""
+        if reason.token is not Token.WAITING_FOR_LOCALITY:
             return
-        if entry.reason.token is not Token.WAITING_FOR_LOCALITY:
-            return
-        gpus = entry.who.gpus
-        for text, level in _TIMER.findall(entry.reason.sentence):
-            wait = math.inf if text == "without limit" else seconds(text)
-            if self._now.get((gpus, level)) != wait:
-                self._now[gpus, level] = wait
-                self.timers.append(Timer(now, gpus, level, wait))
+        for level, timer in zip(reason.evidence[::2], reason.evidence[1::2], strict=False):
+            wait = math.inf if isinstance(timer, str) else timer
+            if self._now.get((gpus, str(level))) != wait:
+                self._now[gpus, str(level)] = wait
+                self.timers.append(Timer(now, gpus, str(level), wait))

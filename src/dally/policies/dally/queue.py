@@ -1,0 +1,59 @@
+"""What is remembered of waiting jobs: their size and need when they came, and the opening they hope for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dally.core.active import ActiveJob
+from dally.core.memory import Memory, Order, Table
+
+
+class Waits(NamedTuple):
+    """A waiting job. What it needs is worked out when it enters the queue, by what is believed then."""
+
+    size: float  # what orders it
+    need: float | None  # seconds it would run near; None where nobody declares it
+    gpus: int
+    tier: int | None = None  # which it waits for, where it declined something further out
+    since: float = 0.0
+    expected: float = 0.0  # the wait it expected
+
+
+class Queue(Memory):
+    """Waiting jobs, the longest last, and the GPU time they need together."""
+
+    waits: Table[str, Waits | None]  # None: was given GPUs, and nothing has been heard of it since
+    longest: Order[tuple[float, str]]  # need and id of those that declare it
+    backlog: float = 0.0  # Σ need · GPUs, as it was added up
+
+    def enqueue(self, job: ActiveJob, size: float, need: float | None) -> None:
+        self.forget_waiting(job.id)
+        self.waits[job.id] = Waits(size, need, job.gpus)
+        if need is not None:
+            self.longest.add((need, job.id))
+            self.backlog += need * job.gpus
+
+    def hope(self, job_id: str, tier: int, now: float, wait: float) -> None:
+        """The job begins to wait for GPUs of a tier, unless it does already."""
+        before = self.waits.get(job_id)
+        if before is not None and before.tier is None:
+            self.waits[job_id] = before._replace(tier=tier, since=now, expected=wait)
+
+    def dequeue(self, job_id: str) -> Waits | None:
+        """The job is given GPUs; returns what it waited for. A plan in the making may say so: nothing is taken out of
+        the table before the job is heard of, since that would cost a copy of it."""
+        before = self.waits.get(job_id)
+        if before is not None:
+            self._take_need(job_id, before)
+            self.waits[job_id] = None
+        return before
+
+    def forget_waiting(self, job_id: str) -> None:
+        before = self.waits.pop(job_id, None)
+        if before is not None:
+            self._take_need(job_id, before)
+
+    def _take_need(self, job_id: str, waits: Waits) -> None:
+        if waits.need is not None:
+            self.longest.remove((waits.need, job_id))
+            self.backlog = self.backlog - waits.need * waits.gpus if self.longest else 0.0

@@ -1,0 +1,1 @@
+"""The durable journal: appended to, synced, cut off where a crash cut it, shortened by snapshots, executed again."""

@@ -1,0 +1,52 @@
+"""A service that comes back compares what it believes with what the engine really runs."""
+
+from __future__ import annotations
+
+from engines import ManualClock, PretendEngine
+
+from builders import cluster, job
+from dally.core import events as ev
+from dally.core.journal import Instant, Journal
+from dally.core.scheduler import Scheduler
+from dally.core.snapshot import load, save
+from dally.core.states import State
+from dally.live.engine import Order, Program
+from dally.live.world import LiveRules, LiveWorld
+from dally.policies.options import make_policy
+
+TREE = cluster(2, 2, 4)
+
+
+def test_what_runs_goes_on_what_is_gone_waits_again_and_strangers_are_stopped() -> None:
+    clock = ManualClock()
+    engine = PretendEngine(clock)
+    world = LiveWorld(TREE, engine, clock, LiveRules(retries=5))
+    specs = [job("goes-on", 2, 100), job("vanishes", 2, 100), job("waits", 16, 5)]
+    for spec in specs:
+        world.submit(spec.job, Program(("run", str(spec.truth.duration))))
+    before = Scheduler(TREE, make_policy("fifo"), world, Journal())
+    for _ in range(2):
+        happened = world.next_events()
+        assert happened is not None
+        before.step(*happened)
+    assert before.jobs["goes-on"].state is before.jobs["vanishes"].state is State.RUNNING
+    state = save(before)
+
+    # the service is gone; meanwhile one attempt vanishes and somebody starts one by hand
+    engine._gone(("vanishes", 1))
+    engine._due = [entry for entry in engine._due if entry[3][0] != "vanishes"]
+    engine.start(Order("stranger", 1, before.jobs["goes-on"].placement, ("rack0/m0",), Program(("run", "1000"))))  # type: ignore[arg-type]
+    engine.observe(0.0)
+
+    again = LiveWorld(TREE, engine, clock, LiveRules(retries=5))
+    seen: list[Instant] = []
+    after = Scheduler(TREE, make_policy("fifo"), again, Journal(seen.append))
+    load(after, state)
+    after.resume_with(after.policy.new_memory())
+    again.reconcile(after.jobs.values(), world.programs, after.books.timer)
+    again.close()
+    after.run()
+    assert {j.state for j in after.jobs.values()} == {State.FINISHED}
+    assert seen[0].happened[0] == ev.Interrupted("vanishes", 0.0, "it was gone when the service came back")
+    assert "stranger" not in engine.running()
+    assert after.jobs["goes-on"].attempts == 1
