@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dally.cli.inputs import build_experiment, experiment_options
+from dally.cli.inputs import experiment_options, read_scenario
 from dally.cli.running import execute
 
 
@@ -25,4 +25,4 @@ def command(policies: str, workers: int | None, out: Path | None, as_json: bool,
     from dally.policies.options import split_policies
 
     names = split_policies(policies)
-    execute(build_experiment(**options), names, out=out, as_json=as_json, quiet=quiet, many=True, workers=workers)
+    execute(read_scenario(**options), names, out=out, as_json=as_json, quiet=quiet, many=True, workers=workers)

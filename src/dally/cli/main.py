@@ -56,7 +56,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Bad input ends in one sentence and exit code 2, never in a traceback."""
-    from dally.core.errors import PlanError, UserError
+    from dally.core.errors import PlanError, RunError, UserError
 
     try:
         code = cli.main(args=args, prog_name="dally", standalone_mode=False)
@@ -66,6 +66,9 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(2)
     except PlanError as error:
         _say(f"the plan was refused: {error}")
+        sys.exit(1)
+    except RunError as error:
+        _say(str(error))
         sys.exit(1)
     except click.UsageError as error:
         where = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
