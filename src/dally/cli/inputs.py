@@ -97,6 +97,10 @@ def read_scenario(scenario: Path | None, **options: Any) -> Scenario:
     """The scenario that the options, and the file they may name, describe."""
     from dally.simulator.scenario import Scenario
 
+    if options.get("trace") == "-":  # read once and kept: what came through a pipe does not come again
+        from dally.traces import load_trace
+
+        options["trace"] = load_trace("-")
     if scenario is not None:
         return Scenario.read(scenario, **options)
     for needed in ("trace", "cluster"):

@@ -13,6 +13,8 @@ from dally import __version__
 COMMANDS = {
     "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
     "compare": ("compare", "Replay a trace under several policies, side by side."),
+    "sweep": ("sweep", "Run policies over traces, clusters, loads, seeds and any option."),
+    "rerun": ("rerun", "Make a folder of results again and compare byte for byte."),
     "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
     "network": ("network", "Say what a training step is made of, or check the network model."),
     "reproduce": ("reproduce", "Run a paper's comparison again, its figures beside ours."),

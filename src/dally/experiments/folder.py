@@ -13,9 +13,11 @@ import numpy as np
 
 from dally.core.errors import UserError
 from dally.experiments.measuring import Measured
-from dally.experiments.provenance import PROVENANCE, command_of, policy_record, provenance
+from dally.experiments.provenance import PROVENANCE, TRACE, command_of, policy_record, provenance
 from dally.simulator.experiment import Experiment, as_policy
 from dally.simulator.sweep import AnyPolicy, Failure
+from dally.traces.own import write_trace
+from dally.traces.trace import Trace
 
 if TYPE_CHECKING:
     from dally.experiments.results import Result
@@ -77,6 +79,9 @@ def write_folder(experiment: Experiment, results: Sequence[Result], out: Path, *
     named = list(policies) or [each.policy for each in runs] + [each.policy for each in failures]
     about = provenance(experiment, [policy_record(policy) for policy in named], many=many)
     write_json(about, out / PROVENANCE)
+    scenario = experiment.scenario
+    if scenario is not None and isinstance(scenario.trace, Trace):
+        write_trace(scenario.trace, out / TRACE)
     if runs:
         from dally.experiments.measuring import notes_of
 

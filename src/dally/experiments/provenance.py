@@ -15,8 +15,10 @@ from dally.core.spec import parse_spec
 from dally.simulator.digests import code_digest, digest_of
 from dally.simulator.experiment import Experiment, as_policy
 from dally.simulator.sweep import AnyPolicy
+from dally.traces.trace import Trace
 
 PROVENANCE = "provenance.json"
+TRACE = "trace.csv"  # of a folder whose trace was in memory, or came through a pipe
 
 
 def policy_record(policy: AnyPolicy) -> dict[str, Any]:
@@ -37,8 +39,14 @@ def provenance(experiment: Experiment, policies: Sequence[dict[str, Any]], *, ma
     """The whole configuration as plain JSON."""
     scenario = experiment.scenario
     assert scenario is not None, "only a prepared scenario knows how it was made"
-    return {**scenario.describe(experiment.trace), "code": code_digest(), "policies": list(policies),
-            "arguments": scenario.arguments(), "many": many, "folder": str(Path.cwd())}  # fmt: skip
+    window = experiment.window
+    arguments = scenario.arguments()
+    if isinstance(scenario.trace, Trace):
+        arguments[arguments.index("--trace") + 1] = TRACE
+    resolved = {"network": experiment.network, "gpus": experiment.topology.gpus,
+                "window": None if window is None else [window.start, window.end]}  # fmt: skip
+    return {**scenario.describe(experiment.trace), "resolved": resolved, "code": code_digest(),
+            "policies": list(policies), "arguments": arguments, "many": many, "folder": str(Path.cwd())}  # fmt: skip
 
 
 def command_of(about: dict[str, Any]) -> str:

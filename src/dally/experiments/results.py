@@ -56,7 +56,7 @@ class Result:
 
     def to_pandas(self) -> Any:
         """The jobs as a pandas frame."""
-        return _to_pandas(self.jobs)
+        return to_pandas(self.jobs)
 
     def write(self, folder: str | Path) -> None:
         """`summary.json`, `jobs.csv`, `report.html` and how it was made, as the command line writes them."""
@@ -101,7 +101,7 @@ class Comparison:
 
     def to_pandas(self) -> Any:
         """The figures as a pandas frame."""
-        return _to_pandas(self.summary)
+        return to_pandas(self.summary)
 
     def write(self, folder: str | Path) -> None:
         from dally.experiments.folder import write_folder
@@ -146,7 +146,7 @@ def _frame(results: Sequence[Result]) -> pl.DataFrame:
     return pl.DataFrame([flat(each.figures) for each in results], infer_schema_length=None)
 
 
-def _to_pandas(frame: pl.DataFrame) -> Any:
+def to_pandas(frame: pl.DataFrame) -> Any:
     from dally.core.errors import UserError
 
     try:
