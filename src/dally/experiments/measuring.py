@@ -16,7 +16,7 @@ from dally.traces.reshape import BEFORE, offered
 from dally.traces.trace import Trace
 
 TIMING = ("cpu_seconds", "jobs_per_cpu_second")  # of this machine at this moment; all else is the same every time
-NOBODY_WAITS = 0.01  # share of measured jobs that wait, below which policies have nothing to decide
+NOBODY_WAITS = 0.01  # share of jobs that wait, and of their time, below which policies have nothing to decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,9 @@ def _measurement_notes(results: Sequence[Measured]) -> list[str]:
         when = "while it was measured" if first.start is not None else "from first submission to last end"
         notes.append(f"{asked}; GPUs held {when}: {held}")
     shares = [each.measurement.waited for each in results if each.measurement.waited is not None]
-    if shares and max(shares) < NOBODY_WAITS:
+    waits = [each.summary.avg_queueing / each.summary.avg_jct for each in results
+             if each.summary.avg_jct and each.summary.avg_queueing is not None]  # fmt: skip
+    if shares and max(shares) < NOBODY_WAITS and max(waits, default=0.0) < NOBODY_WAITS:
         most = "no job waits" if max(shares) == 0 else f"at most {max(shares):.1%} of the jobs wait"
         notes.append(f"nothing to decide here: {most} for GPUs, so that who is started first hardly matters; "
                      "raise --load or take a smaller cluster to compare policies")  # fmt: skip

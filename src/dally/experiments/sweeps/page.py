@@ -75,10 +75,9 @@ def _numeric_axis(result: SweepResult, axis: str, plots: dict[str, Any]) -> str:
             width = max(len(row) for row in rows)
             rows = [[*row, *[""] * (width - len(row))] for row in rows]
             means = [y for one in series for y in one["y"]]  # type: ignore[attr-defined]
-            kind = {"kind": "log"} if spans_decades(means) else {}
+            kind = {"kind": "log", "range": [min(means) / 1.3, max(means) * 1.3]} if spans_decades(means) else {}
             plots[name] = {"series": series, "nearest": True,
-                           "x": {"fmt": "count" if all(x == int(x) for x in _xs(lines, axis)) else "ratio",
-                                 "label": axis, "tip": f"{axis} "},
+                           "x": {"fmt": "count", "label": axis, "tip": f"{axis} ", "fromZero": False},
                            "y": {"fmt": _format(figure), "label": title_of(figure), **kind}}  # fmt: skip
             title = f"{title_of(figure)} over {axis}"
             alt = f"Line chart: {title}, {listed(result.spec.labels)}."
@@ -113,10 +112,6 @@ def _without(lines: Sequence[Line], axis: str) -> dict[tuple[tuple[str, Any], ..
     for line in lines:
         found.setdefault(tuple(each for each in line.place if each[0] != axis), []).append(line)
     return found
-
-
-def _xs(lines: Sequence[Line], axis: str) -> list[float]:
-    return [float(dict(line.place)[axis]) for line in lines]
 
 
 def _format(figure: str) -> str:
