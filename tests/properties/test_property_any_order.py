@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from builders import SilentWorld, cluster
 from dally.core import events as ev
-from dally.core.journal import Instant, Journal
 from dally.core.job import Job
+from dally.core.journal import Instant, Journal
 from dally.core.journal_text import encode_all, read
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import load, load_memory, save

@@ -16,7 +16,6 @@ from dally.core.policy import View
 from dally.core.sharing import Group
 from dally.policies.gandiva.memory import Class, GandivaMemory
 
-
 V = TypeVar("V")
 
 

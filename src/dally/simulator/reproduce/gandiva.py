@@ -26,8 +26,9 @@ from dally.traces.synth import synthesise
 from dally.traces.trace import Trace
 
 if TYPE_CHECKING:
+    from dally.core.journal import one_by_one
     from dally.core.policy import Policy
-    from dally.core.topology import Topology
+from dally.core.topology import Topology
 
 CLUSTER, GPU, FABRIC = "3x15x4", "P100", "ethernet-100g"  # 180 GPUs; how the paper's servers were wired: ours
 LONGEST = 4 * 3600.0
@@ -115,7 +116,7 @@ def play_with(made: Experiment, policy: str, *, progress: Progress | None = None
     seen = UsefulWork(made.topology, window)
     chosen = make_policy(policy)
     run = simulate(prepared, made.topology, chosen, network, make_cost(made.preemption_cost),
-                   sinks=(seen,), progress=progress, interference=make_interference(made.interference),
+                   sinks=(one_by_one(seen),), progress=progress, interference=make_interference(made.interference),
                    meter=NoisyMeter(made.measurement_noise, made.seed))  # fmt: skip
     return Outcome(policy, run, seen), chosen
 
