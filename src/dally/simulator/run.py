@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dally.core.estimates import Estimates
 from dally.core.journal import Journal, Sink
 from dally.core.ledger import Ledger
+from dally.core.memory import Memory
 from dally.core.policy import Meter, Policy
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference, NoInterference
@@ -40,6 +41,7 @@ class Run:
     packed_throughput: float = 1.0  # the most work a GPU can do at a time, packed as deeply as in this run
     notes: tuple[str, ...] = ()  # what the policy wants a reader to know
     window: Window | None = None  # whose jobs are measured; None: all
+    memory: Memory | None = None  # what the policy remembered in the end
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
@@ -78,4 +80,4 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     cpu = time.process_time() - started
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
     return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
-               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory))  # fmt: skip
+               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory), scheduler.memory)  # fmt: skip
