@@ -66,6 +66,10 @@ def read_provenance(folder: Path) -> dict[str, Any]:
                         f"{error.strerror}") from None  # fmt: skip
     except ValueError:
         raise UserError(f"{path} is damaged: it is not JSON") from None
-    if not isinstance(found, dict) or not {"dally", "scenario", "policies", "many"} <= found.keys():
+    known = isinstance(found, dict) and any(
+        need <= found.keys() for need in ({"dally", "sweep"}, {"dally", "scenario", "policies", "many"})
+    )
+    if not known:
         raise UserError(f"{path} is not the record of a run")
-    return found
+    about: dict[str, Any] = found
+    return about
