@@ -85,6 +85,17 @@ def test_classes_take_part_in_a_sweep(tmp_path: Path) -> None:
     assert made.summary["policy"].to_list() == ["srtf[gpu_time=true]", "srtf"] and not made.failures
 
 
+def test_a_class_typed_where_nobody_keeps_its_lines_is_never_mistaken_for_an_earlier_one() -> None:
+    from dally.experiments.provenance import policy_record
+
+    lines = "from dally.policies.fifo import Fifo\nclass Mine(Fifo):\n    title = 'mine'\n    def plan(self, *given):\n        return super().plan(*given)\n"
+    worlds: list[dict[str, Any]] = [{"__name__": "typed"}, {"__name__": "typed"}]
+    for world in worlds:
+        exec(lines, world)
+    first, second = (policy_record(world["Mine"]) for world in worlds)
+    assert first["policy"] == second["policy"] and first["source"] != second["source"]
+
+
 def test_one_failed_cell_does_not_end_the_rest_and_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BROKEN)
     spec = {**SPEC, "policies": ["fifo", str(tmp_path / "mine.py")], "seeds": 2}

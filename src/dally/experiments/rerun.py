@@ -35,7 +35,7 @@ class Rerun:
 def run_again(folder: Path, out: Path | None = None, *, workers: int | None = None,
               report: Report | None = None) -> Rerun:  # fmt: skip
     """`out`: keep what is made; otherwise it is thrown away once compared."""
-    folder = folder.resolve()
+    folder, out = folder.resolve(), None if out is None else out.resolve()
     about = read_provenance(folder)
     if "sweep" in about:
         return _sweep_again(folder, about, out, workers)
