@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dally.version import __version__
 from dally.core.errors import UserError
 from dally.experiments.folder import slug, write_folder
 from dally.experiments.provenance import TRACE, policy_record, read_provenance
@@ -18,6 +17,7 @@ from dally.experiments.results import JOURNAL, run_policies
 from dally.simulator.digests import code_digest
 from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
+from dally.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

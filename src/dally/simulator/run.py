@@ -40,8 +40,8 @@ class Run:
     lost_work_gpu_seconds: float
     packed_throughput: float = 1.0  # the most work a GPU can do at a time, packed as deeply as in this run
     notes: tuple[str, ...] = ()  # what the policy wants a reader to know
-    window: Window | None = None  # whose jobs are measured; None: all
     memory: Memory | None = None  # what the policy remembered in the end
+    window: Window | None = None  # whose jobs are measured; None: all
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
