@@ -80,7 +80,7 @@ def main() -> None:
                 took[mode] = time.process_time() - started
                 alive = sum(job.state not in ENDED for job in scheduler.jobs.values())
                 print(f"restart, {mode}: {took[mode]:.2f} CPU s from a snapshot of {found.from_snapshot:,} instants "
-                      f"and {found.followed:,} after it; {len(scheduler.jobs):,} jobs, {alive:,} not ended")  # fmt: skip
+                      f"and {found.followed:,} after it; {len(scheduler.jobs):,} jobs, {alive:,} open")
             _, scheduler = new(made, args.policy, Journal())
             started = time.process_time()
             trust(scheduler, store.since(0), make_policy)

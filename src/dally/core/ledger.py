@@ -21,9 +21,10 @@ class Row:
 
     __slots__ = ("_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
                  "_placement", "_round", "_since", "_step", "comm", "comm_gpu_seconds", "end", "failed_starts",
-                 "first_minibatches", "first_start", "gpu_seconds", "gpus", "interruptions", "job_id",
-                 "level", "lost", "lost_gpu_seconds", "migrations", "model", "neighbour_loss", "outcome", "packs", "preemptions", "resizes", "running", "submit",
-                 "suspended", "suspensions", "tenant", "unpacks", "user")  # fmt: skip
+                 "first_minibatches", "first_start", "gpu_seconds", "gpus", "interruptions", "job_id", "level",
+                 "lost", "lost_gpu_seconds", "migrations", "model", "neighbour_loss", "outcome", "packs",
+                 "preemptions", "resizes", "running", "submit", "suspended", "suspensions", "tenant", "unpacks",
+                 "user")  # fmt: skip
 
     def __init__(self, event: ev.Arrived) -> None:
         job = event.job
