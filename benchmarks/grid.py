@@ -80,23 +80,19 @@ def instances(args: argparse.Namespace) -> Iterator[Instance]:
 
 
 def build(instance: Instance) -> Any:
-    from dally.catalog.clusters import load_cluster
-    from dally.cli.inputs import read_or_synthesise, with_known_gpu_types, with_models
-    from dally.simulator.experiment import Experiment
+    from dally.simulator.scenario import Scenario
 
-    topology = load_cluster(instance.cluster, fabric=instance.fabric)
     name, _, load = instance.workload.partition(" ")
+    shared = {"cluster": instance.cluster, "fabric": instance.fabric, "seed": instance.seed}
     if instance.file is not None:
-        trace = read_or_synthesise(instance.file, topology, None, None, instance.seed)
-    elif name == "batch":
-        trace = read_or_synthesise("synth:dally-batch", topology, 500, None, instance.seed)
-    elif name == "week":
-        trace = read_or_synthesise("synth:dally-poisson", topology, 411, None, instance.seed)
-    else:
-        jobs = CLUSTERS.get(instance.cluster, 1000)
-        trace = read_or_synthesise(f"synth:{name}-multi", topology, jobs, float(load), instance.seed)
-    trace = with_models(with_known_gpu_types(trace, topology), None, instance.seed)
-    return Experiment(trace, topology, "analytic", "model", instance.seed)
+        return Scenario.of({**shared, "trace": instance.file}).prepare()
+    if name in ("batch", "week"):
+        trace, jobs = ("synth:dally-batch", 500) if name == "batch" else ("synth:dally-poisson", 411)
+        return Scenario.of({**shared, "trace": trace, "jobs": jobs}).prepare()
+    jobs = CLUSTERS.get(instance.cluster, 1000)
+    # the table on the page was made from an empty cluster, every job measured
+    return Scenario.of({**shared, "trace": f"synth:{name}-multi", "jobs": jobs, "load": float(load),
+                        "warm_start": False, "window": "all"}).prepare()  # fmt: skip
 
 
 def run_instance(task: tuple[Instance, tuple[str, ...]]) -> list[dict[str, Any]]:

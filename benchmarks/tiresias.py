@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from dally.catalog.clusters import load_cluster
 from dally.core.job import Job, Truth
+from dally.core.journal import one_by_one
 from dally.core.plan import Preempt, Start
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
@@ -156,7 +157,7 @@ def longest_waits(policy: str, length: float) -> dict[str, float]:
             found[entry.job] = max(found[entry.job], now - since[entry.job])
 
     simulate(prepare(stream(length), topology, network), topology, make_policy(policy), network, make_cost("0"),
-             sinks=(watch,))  # fmt: skip
+             sinks=(one_by_one(watch),))  # fmt: skip
     return found
 
 

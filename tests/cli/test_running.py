@@ -75,7 +75,7 @@ def test_help_shows_examples_and_every_command_answers_it(dally: Dally) -> None:
 def test_ctrl_c_ends_cleanly_with_what_was_computed_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "dally.cli.main", "simulate", "-t", "synth:philly", "--jobs", "100000", "--load", "0.9",
-         "-c", "4x8x8", "-p", "fifo", "--json", "--out", "out"],
+         "--window", "all", "-c", "4x8x8", "-p", "fifo", "--json", "--out", "out"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         # a test run in the background of a shell ignores SIGINT, and its children would too
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip

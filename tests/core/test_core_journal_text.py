@@ -6,10 +6,10 @@ import json
 from typing import Any, get_args
 
 import pytest
-from builders import ISLANDS, cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import ISLANDS, cluster
 from dally.core import events as ev
 from dally.core import journal as jl
 from dally.core import plan as pl

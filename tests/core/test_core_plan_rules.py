@@ -131,6 +131,16 @@ def test_a_report_that_does_not_fit_the_jobs_state_is_recorded_as_odd_and_harmle
     assert scheduler.jobs["a"].state is State.WAITING
 
 
+@pytest.mark.parametrize("event", [ev.Measured("a", float("nan"), 1.0, 0.0), ev.Measured("a", 1.0, -1.0, 0.0),
+                                   ev.Interrupted("a", float("nan"), "x"), ev.Interrupted("a", -1.0, "x")])  # fmt: skip
+def test_figures_that_are_none_are_odd(event: ev.Event) -> None:
+    scheduler = desk(cluster(1, 2), [pl.Start("a", HERE)])
+    scheduler.step(0.0, [A])
+    scheduler.step(1.0, [event])
+    assert isinstance(scheduler.view.news[-1], Odd)
+    assert scheduler.jobs["a"].state is State.RUNNING
+
+
 def test_reports_that_cross_a_jobs_end_are_ignored() -> None:
     scheduler = desk(cluster(1, 2), [pl.Start("a", HERE)])
     scheduler.step(0.0, [A])

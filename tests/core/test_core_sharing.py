@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from builders import BUSY, Pairwise, Scripted, SilentWorld, at, cluster, mixed_cluster
+from builders import Pairwise, Scripted, SilentWorld, at, cluster, mixed_cluster
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.errors import PlanError

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from builders import SilentWorld, cluster
 from dally.core import events as ev
-from dally.core.journal import Instant, Journal
 from dally.core.job import Job
+from dally.core.journal import Instant, Journal
 from dally.core.journal_text import encode_all, read
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import load, load_memory, save
@@ -32,10 +32,11 @@ EVENTS = st.one_of(
     st.builds(lambda name, gpus, work: ev.Arrived(Job(name, 0.0, gpus, work=work, reference=1.0)), ids, sizes,
               st.none() | st.floats(1, 1000)),
     st.builds(ev.Finished, ids), st.builds(ev.Failed, ids), st.builds(ev.Cancelled, ids), st.builds(ev.Yielded, ids),
-    st.builds(ev.StartFailed, ids, st.just("x")), st.builds(ev.Interrupted, ids, st.floats(0, 100), st.just("x")),
+    st.builds(ev.StartFailed, ids, st.just("x")), st.builds(ev.Interrupted, ids, st.floats(0, 100), st.just("x"), st.just(0.0)),
     st.builds(ev.ContactLost, ids), st.builds(ev.ContactRestored, ids), st.builds(ev.MachineDown, machines),
     st.builds(ev.MachineUp, machines), st.builds(ev.LeaseEnded, ids), st.builds(ev.Started, ids),
-    st.builds(ev.Measured, ids, st.floats(0.1, 2), st.floats(0.1, 2), st.floats(0, 0.5), st.sampled_from([0.0, 3.0])),
+    st.builds(ev.Measured, ids, st.floats(0.1, 2), st.floats(0.1, 2), st.floats(0, 0.5), st.sampled_from([0.0, 3.0]),
+              st.just(1.0)),
     st.just(ev.TimerDue()),
     st.builds(lambda name: ev.MachinesChanged((MachineSpec(("rack0", name), 2),), ()), st.sampled_from(["m8", "m9"])),
     st.builds(lambda name: ev.MachinesChanged((), (name,)), machines),

@@ -11,8 +11,8 @@ from builders import cluster, seeded_trace
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger, Row
 from dally.simulator.experiment import Experiment, FaultRules
-from dally.store.journal_file import read_journal
 from dally.simulator.sweep import run_all
+from dally.store.journal_file import read_journal
 
 TREE = cluster(2, 2, 4)
 EXPERIMENT = Experiment(seeded_trace(1), TREE, preemption_cost="5s", faults=FaultRules(mtbf=3000.0, mttr=60.0))

@@ -7,12 +7,14 @@ from importlib import import_module
 
 import click
 
-from dally import __version__
+from dally.version import __version__
 
 # name → (module, one line of help); the order is that of the help page
 COMMANDS = {
     "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
     "compare": ("compare", "Replay a trace under several policies, side by side."),
+    "sweep": ("sweep", "Run policies over traces, clusters, loads, seeds and any option."),
+    "rerun": ("rerun", "Make a folder of results again and compare byte for byte."),
     "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
     "journal": ("journal", "Show, verify, replay and compare journals."),
     "network": ("network", "Say what a training step is made of, or check the network model."),
@@ -57,7 +59,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Bad input ends in one sentence and exit code 2, never in a traceback."""
-    from dally.core.errors import PlanError, UserError
+    from dally.core.errors import PlanError, RunError, UserError
 
     try:
         code = cli.main(args=args, prog_name="dally", standalone_mode=False)
@@ -67,6 +69,9 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(2)
     except PlanError as error:
         _say(f"the plan was refused: {error}")
+        sys.exit(1)
+    except RunError as error:
+        _say(str(error))
         sys.exit(1)
     except click.UsageError as error:
         where = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""

@@ -19,11 +19,13 @@ def console() -> Console:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
+    # escaped: `las[quantum=1m]` is a policy, not a style
+    table = Table(*map(escape, columns), title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console().print(table)
 
 

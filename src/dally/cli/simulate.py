@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dally.cli.inputs import build_experiment, experiment_options
+from dally.cli.inputs import experiment_options, read_scenario
 from dally.cli.running import execute
 
 
@@ -22,4 +22,4 @@ def command(policy: str, out: Path | None, as_json: bool, quiet: bool, **options
     dally simulate -t jobs.csv -c 30x10x8 -p "fifo[backfill=true]" --preemption-cost 0 --json
     dally simulate -t synth:helios -c 4x8x8 -p las --mtbf 30d --out out
     """
-    execute(build_experiment(**options), [policy], out=out, as_json=as_json, quiet=quiet, many=False)
+    execute(read_scenario(**options), [policy], out=out, as_json=as_json, quiet=quiet, many=False)

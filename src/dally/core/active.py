@@ -24,6 +24,8 @@ class ActiveJob:
         "exposed",
         "first_start",
         "fraction",
+        "gpus",
+        "id",
         "job",
         "last_change",
         "lease_until",
@@ -46,6 +48,8 @@ class ActiveJob:
 
     def __init__(self, job: Job, number: int, now: float) -> None:
         self.job = job
+        self.id = job.id
+        self.gpus = job.gpus  # of the gang as submitted
         self.demand = Demand(job.gpus, job.gpu_type)
         self.number = number  # order of arrival
         self.state = State.WAITING
@@ -70,14 +74,6 @@ class ActiveJob:
         self.lease_until: float | None = None
         self.preemptions = 0
         self.attempts = 0  # starts and moves so far
-
-    @property
-    def id(self) -> str:
-        return self.job.id
-
-    @property
-    def gpus(self) -> int:
-        return self.job.gpus
 
     @property
     def movable(self) -> bool:

@@ -171,6 +171,8 @@ class Books:
         return self._back_to_the_queue(now, event.job, "refuse")
 
     def _interrupted(self, now: float, event: ev.Interrupted) -> str | None:
+        if not (event.work_done >= 0 and event.lost >= 0):
+            return "its figures are no amounts of work"
         return self._back_to_the_queue(now, event.job, "interrupt", event.work_done)
 
     def _back_to_the_queue(self, now: float, job_id: str, what: str, work_done: float | None = None) -> str | None:
@@ -307,6 +309,8 @@ class Books:
         job = self.jobs.get(event.job)
         if job is None or job.placement is None:
             return self._not_expected(job, event.job)
+        if not (event.speed >= 0.0 and event.step_time >= 0.0 and event.delay >= 0.0):
+            return "its figures are no measurements"
         job.accrue(now)
         if job.state is State.STARTING:
             job.move("begin")
@@ -333,10 +337,12 @@ class Books:
 
     def news_in(self, plan: Sequence[pl.Action]) -> list[pl.Action]:
         """The plan without what has been said before: reasons that still hold, a timer that is set."""
-        reasons = self.reasons
-        return [action for action in plan
-                if not (isinstance(action, pl.Wait) and reasons.get(action.who) == action.reason)
-                and not (isinstance(action, pl.WakeAt) and action.time == self.timer)]  # fmt: skip
+        return [action for action in plan if type(action) not in _SAYINGS or not self._said_before(action)]
+
+    def _said_before(self, action: Any) -> bool:
+        if isinstance(action, pl.Wait):
+            return self.reasons.get(action.who) == action.reason
+        return bool(action.time == self.timer)
 
     def decided(self, now: float, plan: Sequence[Decided]) -> None:
         """Make a plan that keeps the rules the state of the house."""
@@ -424,6 +430,7 @@ class Books:
         job.placement = None
 
 
+_SAYINGS = frozenset((pl.Wait, pl.WakeAt))
 _MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
 
 _IN_BETWEEN = {

@@ -16,6 +16,8 @@ class State(Enum):
     CANCELLED = "cancelled"
     REJECTED = "rejected"  # can never run here: asks for more than the cluster has
 
+    __hash__ = object.__hash__  # an enumeration's own is a Python call, and states are looked up at every change
+
 
 _ACTIVE = (State.STARTING, State.RUNNING, State.YIELDING, State.LOST)
 

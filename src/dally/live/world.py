@@ -24,7 +24,7 @@ from dally.core.placement import Placement
 from dally.core.policy import Policy
 from dally.core.states import State
 from dally.core.topology import Topology, changed
-from dally.live.engine import Began, Engine, Exited, NotBegun, Order, Program, Report, Stepped, Vanished
+from dally.live.engine import Began, Engine, NotBegun, Order, Program, Report, Stepped, Vanished
 
 SAVED = 143  # a job that saved its checkpoint and left: 128 + SIGTERM
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.spec import Spec, parse_spec
 from dally.core.topology import Topology
 from dally.core.units import size_bytes
 from dally.network.model import NetworkModel
@@ -30,29 +31,40 @@ NAMES = tuple(DESCRIPTIONS)
 
 def make_network(text: str, topology: Topology) -> NetworkModel:
     """A network model for a cluster, or one sentence that says what is wrong."""
-    match = re.fullmatch(r"\s*([\w-]+)\s*(?:\[(.*)\])?\s*", text)
-    if match is None or match[1] not in NAMES:
+    spec = parse_spec(text, "network model")
+    if spec.name not in NAMES:
         raise UserError(f"there is no network model {text!r}; there are: {', '.join(NAMES)}")
-    name, options = match[1], _options(match[1], match[2] or "")
-    if name == "level-penalty":
+    options = _options(spec)
+    if spec.name == "level-penalty":
         return LevelPenalty(topology, {level: _factor(level, value) for level, value in options.items()})
-    return _MAKERS[name](topology, options)
+    return _MAKERS[spec.name](topology, options)
 
 
-def _options(name: str, inside: str) -> dict[str, str]:
+def looks_at_models(text: str) -> bool:
+    """Whether this network model's steps depend on what is trained; the others only scale given durations."""
+    return parse_spec(text, "network model").name not in ("ideal", "level-penalty")
+
+
+def without_contention(text: str) -> str:
+    """The same network model with `contention=off` among its options."""
+    spec = parse_spec(text, "network model")
+    if spec.name != "analytic":
+        raise UserError(f"without contention nothing changes: network {text!r} has none")
+    return str(spec.having("contention", "off"))
+
+
+def _options(spec: Spec) -> dict[str, str]:
+    name, known = spec.name, re.findall(r"([\w-]+)=", DESCRIPTIONS[spec.name][0])
     found: dict[str, str] = {}
-    known = re.findall(r"([\w-]+)=", DESCRIPTIONS[name][0])
-    for part in filter(None, (piece.strip() for piece in inside.split(","))):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
+    for key, value in spec.options:
+        part = key if value is None else f"{key}={value}"
         if name == "level-penalty":
-            if not equals:
+            if value is None:
                 raise UserError(f"network 'level-penalty': {part!r} is not level=factor")
         elif not known:
             raise UserError(f"network {name!r} takes no options")
-        elif not equals or key not in known:
+        if value is None or (known and name != "level-penalty" and key not in known):
             raise UserError(f"network {name!r} has no option {part!r}; it has {DESCRIPTIONS[name][0]}")
-        if key in found:
-            raise UserError(f"network {name!r}: option {key!r} is given twice")
         found[key] = value
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import re
 import sys
 import types
 import typing
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from dally.core.errors import UserError
 from dally.core.policy import Policy
+from dally.core.spec import parse_spec, split_specs
 from dally.core.units import seconds
 
 GROUP = "dally.policies"
@@ -84,34 +84,26 @@ class OptionInfo:
 
 def split_policies(text: str) -> list[str]:
     """`fifo,srtf[gpu_time=true,placement=any],las` → its parts; commas inside brackets belong to the options."""
-    parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
-    if any(not part for part in parts):
-        raise UserError(f"{text!r} is not a list of policies: there is an empty place between two commas")
-    return parts
+    return split_specs(text, "policies")
 
 
 def make_policy(text: str) -> Policy:
     """`srtf[gpu_time=true]` → a policy, or one sentence that says what is wrong."""
-    match = re.fullmatch(r"\s*([^\[\]\s]+)\s*(?:\[(.*)\])?\s*", text, re.S)
-    if match is None:
-        raise UserError(f"{text!r} is not a policy; write name or name[option=value,…]")
-    name, inside = match[1], match[2] or ""
+    spec = parse_spec(text, "policy")
+    name = spec.name
     maker = load_policy_class(name)
     chosen: dict[str, Any] = {}
     known = {f.name: f for f in dataclasses.fields(maker.Options)}
     hints = typing.get_type_hints(maker.Options)
-    for part in filter(None, (piece.strip() for piece in inside.split(","))):
-        key, equals, value = part.partition("=")
-        key = key.strip().replace("-", "_")
+    for written_key, value in spec.options:
+        key = written_key.replace("-", "_")
         if key not in known:
             valid = ", ".join(known) or "none"
             raise UserError(f"policy {name!r} has no option {key!r}; it has: {valid}")
-        if not equals:
+        if value is None:
             wanted = _values(hints[key], known[key].metadata.get("unit"))
             raise UserError(f"policy {name!r}: option {key!r} has no value; write {key}=… with {wanted}")
-        if key in chosen:
-            raise UserError(f"policy {name!r}: option {key!r} is given twice")
-        chosen[key] = _read(name, key, value.strip(), hints[key], known[key].metadata.get("unit"))
+        chosen[key] = _read(name, key, value, hints[key], known[key].metadata.get("unit"))
     options = maker.Options(**chosen)
     refuse_idle_options(name, options)
     return maker(options)

@@ -13,6 +13,8 @@ from dally.policies.greedy import plan_by_rank, plan_in_order
 from dally.policies.options import option
 from dally.policies.placing import RULES, Rule, RuleName
 
-__all__ = ["RULES", "ActiveJob", "Demand", "Extend", "Memory", "Migrate", "Order", "Plan", "PolicyBase", "Preempt", "Rank",
-           "RankedPolicy", "Reason", "Reshare", "Resize", "Rule", "RuleName", "Share", "Start", "State", "Table", "Token",
-           "View", "Wait", "WakeAt", "option", "plan_by_rank", "plan_in_order"]  # fmt: skip
+__all__ = [
+    "RULES", "ActiveJob", "Demand", "Extend", "Memory", "Migrate", "Order", "Plan", "PolicyBase", "Preempt", "Rank",
+    "RankedPolicy", "Reason", "Reshare", "Resize", "Rule", "RuleName", "Share", "Start", "State", "Table", "Token",
+    "View", "Wait", "WakeAt", "option", "plan_by_rank", "plan_in_order",
+]  # fmt: skip

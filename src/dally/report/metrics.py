@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -262,21 +262,25 @@ CSV_COLUMNS = (
     "job_id", "submit_time", "start_time", "end_time", "jct", "queueing", "running", "gpus", "placement_level",
     "preemptions", "migrations", "comm", "neighbour_loss", "lost", "outcome", "model", "user", "tenant",
     "first_100_minibatches", "suspended", "suspensions", "packs", "unpacks", "resizes", "gpu_seconds",
+    "measured",
 )  # fmt: skip
 
 
+def job_rows(run: Run, topology: Topology) -> Iterator[Sequence[Any]]:
+    """The names of the columns, then one row per job in order of submission; what has not happened is None."""
+    yield CSV_COLUMNS
+    for row in run.ledger.rows:
+        level = None if row.level is None else topology.levels[row.level].name
+        queueing = None if row.queueing is None else max(row.queueing, 0.0)
+        yield (row.job_id, row.submit, row.first_start, row.end, row.jct, queueing, row.running, row.gpus, level,
+               row.preemptions, row.migrations, row.comm, row.neighbour_loss, row.lost, row.outcome, row.model,
+               row.user, row.tenant,
+               None if row.first_minibatches is None else row.first_minibatches - row.submit, row.suspended,
+               round(row.suspensions, 2), row.packs, row.unpacks, row.resizes, row.gpu_seconds,
+               run.window is None or run.window.holds(row.job_id, row.submit))  # fmt: skip
+
+
 def write_jobs_csv(run: Run, topology: Topology, path: Path) -> None:
-    """`jobs.csv`: one row per job in order of submission; a field of what has not happened is empty."""
+    """`jobs.csv`: a field of what has not happened is empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(CSV_COLUMNS)
-        for row in run.ledger.rows:
-            level = None if row.level is None else topology.levels[row.level].name
-            queueing = None if row.queueing is None else max(row.queueing, 0.0)
-            writer.writerow(
-                (row.job_id, row.submit, row.first_start, row.end, row.jct, queueing, row.running, row.gpus, level,
-                 row.preemptions, row.migrations, row.comm, row.neighbour_loss, row.lost, row.outcome, row.model,
-                 row.user, row.tenant,
-                 None if row.first_minibatches is None else row.first_minibatches - row.submit, row.suspended,
-                 round(row.suspensions, 2), row.packs, row.unpacks, row.resizes, row.gpu_seconds)
-            )  # fmt: skip
+        csv.writer(file, lineterminator="\n").writerows(job_rows(run, topology))

@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-import dally
+from dally.version import __version__
 
 
 def asset(name: str) -> str:
@@ -18,7 +18,7 @@ def render_page(*, title: str, subject: str, verdict: str, lead: str, sections: 
                 figures: dict[str, Any]) -> str:  # fmt: skip
     """`title` and `subject` are text; the other parts are markup already."""
     slots = {
-        "version": escape(dally.__version__),
+        "version": escape(__version__),
         "title": escape(title),
         "css": asset("report.css"),
         "subject": escape(subject),
@@ -41,4 +41,4 @@ def render_page(*, title: str, subject: str, verdict: str, lead: str, sections: 
 
 
 def made_by() -> str:
-    return f"<p>Made by dally {escape(dally.__version__)}. This page needs no network.</p>"
+    return f"<p>Made by dally {escape(__version__)}. This page needs no network.</p>"

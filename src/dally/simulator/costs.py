@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from dally.core.errors import UserError
 from dally.core.job import Job
+from dally.core.spec import Spec, parse_spec
 from dally.core.units import bandwidth, seconds
 
 UNKNOWN_MODEL_BYTES = 1e9  # a checkpoint of a job whose model nobody named; an assumption, said in the docs
@@ -110,27 +111,8 @@ class FromModelSize:
 def make_cost(text: str) -> PreemptionCost:
     """`0`, `30s`: the same for all; `model`, `model[storage=5GB/s]`: from its size; `original`: Dally's authors';
     `gandiva`, `gandiva[suspend=50ms]`: Gandiva's."""
-    if text.strip() == "original":
-        return Original()
-    name, bracket, inside = text.strip().partition("[")
-    if name == "model":
-        if not bracket:
-            return FromModelSize()
-        key, _, value = inside.removesuffix("]").partition("=")
-        if key.strip() != "storage" or not inside.endswith("]"):
-            raise UserError(f"preemption cost {text!r}: write model or model[storage=5GB/s]")
-        storage = bandwidth(value)
-        if storage <= 0:
-            raise UserError(f"preemption cost {text!r}: the storage must have a bandwidth above 0")
-        return FromModelSize(storage)
-    if name == "gandiva":
-        key, _, value = inside.removesuffix("]").partition("=")
-        if bracket and (key.strip() != "suspend" or not inside.endswith("]")):
-            raise UserError(f"preemption cost {text!r}: write gandiva or gandiva[suspend=100ms]")
-        suspend = seconds(value) if bracket else SUSPEND_RESUME
-        if suspend < 0:
-            raise UserError(f"preemption cost {text!r}: to suspend must not take a negative time")
-        return Gandiva(suspend)
+    if text.strip().partition("[")[0] in ("original", "model", "gandiva"):
+        return _named(parse_spec(text, "preemption cost"), text)
     try:
         price = seconds(text)
     except UserError:
@@ -139,6 +121,24 @@ def make_cost(text: str) -> PreemptionCost:
     if price < 0:
         raise UserError(f"preemption cost {text!r} must not be negative")
     return Constant(price)
+
+
+def _named(spec: Spec, text: str) -> PreemptionCost:
+    known = {"model": {"storage": "5GB/s"}, "gandiva": {"suspend": "100ms"}}.get(spec.name, {})
+    options = spec.values("preemption cost", known)
+    if spec.bracketed and not options:
+        raise UserError(f"preemption cost {text!r}: the brackets are empty")
+    if spec.name == "original":
+        return Original()
+    if spec.name == "model":
+        storage = bandwidth(options["storage"]) if options else STORAGE_BANDWIDTH
+        if storage <= 0:
+            raise UserError(f"preemption cost {text!r}: the storage must have a bandwidth above 0")
+        return FromModelSize(storage)
+    suspend = seconds(options["suspend"]) if options else SUSPEND_RESUME
+    if suspend < 0:
+        raise UserError(f"preemption cost {text!r}: to suspend must not take a negative time")
+    return Gandiva(suspend)
 
 
 def switch_cost(cost: PreemptionCost) -> float:

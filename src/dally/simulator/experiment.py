@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from dally import __version__
 from dally.catalog.throughputs import Throughputs
-from dally.core.errors import UserError
+from dally.core.errors import PlanError, RunError, UserError
 from dally.core.job import DurationMeans
 from dally.core.journal import Sink
+from dally.core.policy import Policy
 from dally.core.topology import Topology
+from dally.network.mix import assign_models
 from dally.network.model import NetworkModel
-from dally.network.registry import make_network
-from dally.policies.options import make_policy
+from dally.network.registry import looks_at_models, make_network
+from dally.policies.options import PolicyClass, make_policy
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.store.journal_file import JournalFile
 from dally.simulator.knowledge import Profiles, make_estimates, tell
 from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
+from dally.simulator.window import Window
 from dally.simulator.workload import TracedCluster, Workload, prepare
+from dally.store.journal_file import JournalFile
 from dally.traces.trace import Trace
+from dally.version import __version__
+
+if TYPE_CHECKING:
+    from dally.simulator.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,17 @@ class Experiment:
     interference: str = DEFAULT  # between packed jobs: auto, catalog, none, or a file of measured pairs
     measurement_noise: float = NOISE  # of a mini-batch's time as policies read it: sigma of a log-normal factor
     throughputs: Throughputs | None = None  # measured speeds per GPU type; None: those of the network model
+    window: Window | None = None  # whose jobs are measured; None: all
+    scenario: Scenario | None = None  # what it was prepared from
     starts: StartRules = StartRules()  # how soon, and whether, starts are answered
+
+    def __post_init__(self) -> None:
+        """Where steps depend on the model, every job has one: whoever makes an experiment gets the same answer."""
+        if looks_at_models(self.network) and any(job.model is None for job in self.trace.jobs):
+            durations = [truth.duration for truth in self.trace.truths]
+            jobs, note = assign_models(self.trace.jobs, durations, self.seed)
+            notes = [*self.trace.notes, *([note] if note else ())]
+            object.__setattr__(self, "trace", replace(self.trace, jobs=jobs, notes=notes))
 
     def make_network(self, topology: Topology) -> NetworkModel:
         """The network model, under the table of throughputs where there is one."""
@@ -72,7 +94,7 @@ class Experiment:
             network.check(trace.jobs, trace.name)
             if not any_type:
                 trace = replace(trace, jobs=network.pinned(trace.jobs))
-        real_steps = self.throughputs is not None or self.network.partition("[")[0] not in ("ideal", "level-penalty")
+        real_steps = self.throughputs is not None or looks_at_models(self.network)
         return prepare(trace, self.topology, network, means=self.means, traced=traced, in_seconds=real_steps)
 
     def check(self) -> Workload:
@@ -88,12 +110,12 @@ class Experiment:
         workload.notes.extend(network.notes)
         return workload
 
-    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None,
+    def run(self, policy: str | Policy | PolicyClass, *, journal: str | None = None, progress: Progress | None = None,
             listeners: tuple[Sink, ...] = ()) -> Run:  # fmt: skip
         """One policy, from the first arrival to the last end. `journal`: the file to write; `listeners`: who else
         hears of every entry."""
         network = self.make_network(self.topology)
-        made = make_policy(policy)
+        made = as_policy(policy)
         workload = self.workload(network, any_type=made.chooses_gpu_type)
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
@@ -112,8 +134,43 @@ class Experiment:
                     "slices": self.slices, "faults": asdict(rules), "starts": asdict(self.starts),
                     "throughputs": None if self.throughputs is None else self.throughputs.source,
                     "origin": None, "version": __version__}  # fmt: skip
+                if self.scenario is not None:
+                    about["scenario"] = self.scenario.describe(self.trace)
                 sinks = (files.enter_context(JournalFile(journal, self.topology, **about)), *listeners)
-            return simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
-                            sinks=sinks, progress=progress, interference=interference,
-                            meter=NoisyMeter(self.measurement_noise, self.seed),
-                            quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed))  # fmt: skip
+            with naming(made):
+                run = simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
+                               sinks=sinks, progress=progress, interference=interference,
+                               meter=NoisyMeter(self.measurement_noise, self.seed),
+                               quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed))  # fmt: skip
+            run.window = self.window
+            return run
+
+
+def as_policy(policy: str | Policy | PolicyClass) -> Policy:
+    """A policy by its text, by its class, or by an instance, which is copied: a run starts from a fresh one."""
+    if isinstance(policy, str):
+        return make_policy(policy)
+    if isinstance(policy, type):
+        options = getattr(policy, "Options", None)
+        make = cast(Callable[..., Policy], policy)
+        return make() if options is None else make(options())
+    return deepcopy(cast(Policy, policy))
+
+
+@contextmanager
+def naming(policy: Policy) -> Iterator[None]:
+    """What breaks in a run breaks under the policy's name, with the place in its code."""
+    try:
+        yield
+    except (UserError, PlanError, RunError, MemoryError):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        home = sys.modules.get(type(policy).__module__)
+        own = {getattr(home, "__file__", None)}
+        mine = [frame for frame in frames if frame.filename in own or f"{os.sep}policies{os.sep}" in frame.filename]
+        frame = (mine or list(frames))[-1]
+        where = f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}"
+        what = "failed" if mine else "was running when the simulation failed"
+        details = "".join(traceback.format_exception(error))
+        raise RunError(policy.name, f"{what}: {type(error).__name__}: {error} ({where})", details) from error

@@ -24,6 +24,7 @@ from dally.simulator.best import BestPlacement
 from dally.simulator.tabled import Tabled
 from dally.simulator.workload import Workload
 
+
 class Profiles:
     """Work as the job says; speeds as a profile of its model on every shape of placement would have them."""
 

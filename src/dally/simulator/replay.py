@@ -20,8 +20,8 @@ from dally.simulator.knowledge import Profiles
 from dally.simulator.meter import NoisyMeter
 from dally.simulator.tabled import Tabled
 from dally.store.journal_file import JournalReader
-from dally.store.store import open_journal
 from dally.store.recovery import Difference, execute
+from dally.store.store import open_journal
 
 
 class Nowhere:

@@ -20,6 +20,7 @@ from dally.simulator.faults import Faults, StartRules
 from dally.simulator.knowledge import Profiles, tell
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.slices import SharingRules
+from dally.simulator.window import Window
 from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld, WorldRules
 
@@ -40,6 +41,7 @@ class Run:
     packed_throughput: float = 1.0  # the most work a GPU can do at a time, packed as deeply as in this run
     notes: tuple[str, ...] = ()  # what the policy wants a reader to know
     memory: Memory | None = None  # what the policy remembered in the end
+    window: Window | None = None  # whose jobs are measured; None: all
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,

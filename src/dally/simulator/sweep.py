@@ -2,106 +2,84 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
-from dally.core.errors import PlanError, UserError
-from dally.simulator.experiment import Experiment
+from dally.core.errors import PlanError, RunError, UserError
+from dally.core.policy import Policy
+from dally.policies.options import PolicyClass
+from dally.simulator.experiment import Experiment, as_policy
+from dally.simulator.pool import Report, Sign, StoppedError, Task, portable, run_tasks
 from dally.simulator.run import Run
 
-Report = Callable[[str, float, int, int], None]  # policy, simulated time, jobs ended, jobs in all
-_EVERY = 0.2  # seconds between two signs of life of a worker
+AnyPolicy = str | Policy | PolicyClass
+__all__ = ["AnyPolicy", "Failure", "Report", "run_all", "run_each"]
 
 
-def run_all(experiment: Experiment, policies: Sequence[str], *, journals: Sequence[str | None] | None = None,
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A policy that could not be run to its end, and why."""
+
+    policy: str
+    error: UserError | PlanError | RunError
+
+
+def run_all(experiment: Experiment, policies: Sequence[AnyPolicy], *, journals: Sequence[str | None] | None = None,
             workers: int | None = None, report: Report | None = None) -> list[Run]:  # fmt: skip
-    """Run every policy; the result is in the order asked, whatever order they finish in.
+    """Run every policy; the result is in the order asked, whatever order they finish in. The first failure is raised
+    when the others are done."""
+    results = run_each(experiment, policies, journals=journals, workers=workers, report=report)
+    for result in results:
+        if isinstance(result, Failure):
+            raise result.error
+    return [result for result in results if isinstance(result, Run)]
 
-    Ctrl-C reaches the workers too: each stops where it is and hands over what it has.
-    """
+
+def run_each(experiment: Experiment, policies: Sequence[AnyPolicy], *, journals: Sequence[str | None] | None = None,
+             workers: int | None = None, report: Report | None = None) -> list[Run | Failure]:  # fmt: skip
+    """Run every policy; one that fails costs the others nothing. In the order asked, without those that Ctrl-C left
+    with nothing. Ctrl-C reaches the workers too: each stops where it is and hands over what it has."""
     files = list(journals or [None] * len(policies))
+    labels = [policy if isinstance(policy, str) else as_policy(policy).name for policy in policies]
     workers = min(len(policies), workers or len(os.sched_getaffinity(0)))
-    if workers <= 1:
-        return [_here(experiment, policy, file, report) for policy, file in zip(policies, files, strict=True)]
-    context = multiprocessing.get_context("spawn")
-    results: dict[int, Run] = {}
-    todo = list(range(len(policies)))
-    active: dict[Connection, tuple[int, Any]] = {}
-    interrupted = False
-
-    def launch() -> None:
-        index = todo.pop(0)
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_worker, args=(theirs, experiment, policies[index], files[index]), daemon=True)
-        process.start()
-        theirs.close()
-        active[ours] = (index, process)
-
-    while active or (todo and not interrupted):
-        try:
-            while todo and len(active) < workers and not interrupted:
-                launch()
-            for connection in wait(list(active), timeout=1.0):
-                assert isinstance(connection, Connection)
-                index, process = active[connection]
-                message = _receive(connection, policies[index])
-                if message[0] == "progress":
-                    if report is not None:
-                        report(policies[index], *message[1:])
-                    continue
-                del active[connection]
-                process.join()
-                if message[0] == "error":
-                    _end(active)
-                    raise message[1]
-                results[index] = message[1]
-        except KeyboardInterrupt:
-            interrupted = True  # the workers were interrupted as well and will hand over what they have
-    return [results[index] for index in sorted(results)]
+    if workers > 1 and all(portable(policy) for policy in policies) and portable(experiment.scenario):
+        tasks = [Task(label, partial(_run, experiment, policy, file))
+                 for label, policy, file in zip(labels, policies, files, strict=True)]  # fmt: skip
+        found = dict(run_tasks(tasks, workers, report))
+    else:
+        found = {}
+        for index, (label, policy, file) in enumerate(zip(labels, policies, files, strict=True)):
+            try:
+                found[index] = _run(experiment, policy, file, _signs(label, report))
+            except (UserError, PlanError, RunError) as error:
+                found[index] = error
+            if isinstance(found[index], Run) and not found[index].complete:
+                break  # Ctrl-C
+    results: list[Run | Failure] = []
+    for index in sorted(found):
+        result = found[index]
+        if isinstance(result, Run):
+            results.append(result)
+        elif not isinstance(result, StoppedError):
+            results.append(Failure(labels[index], _named(result, labels[index])))
+    return results
 
 
-def _here(experiment: Experiment, policy: str, file: str | None, report: Report | None) -> Run:
-    def progress(now: float, ended: int, jobs: int) -> bool:
+def _named(error: UserError | PlanError | RunError, label: str) -> UserError | PlanError | RunError:
+    """A worker that could not even begin does not know whom it was to run."""
+    return RunError(label, error.what, error.details) if isinstance(error, RunError) and error.policy == "?" else error
+
+
+def _run(experiment: Experiment, policy: AnyPolicy, file: str | None, sign: Sign) -> Run:
+    return experiment.run(policy, journal=file, progress=sign)
+
+
+def _signs(label: str, report: Report | None) -> Sign:
+    def sign(now: float, ended: int, jobs: int) -> bool:
         if report is not None:
-            report(policy, now, ended, jobs)
+            report(label, now, ended, jobs)
         return True
 
-    return experiment.run(policy, journal=file, progress=progress)
-
-
-def _receive(connection: Connection, policy: str) -> tuple[Any, ...]:
-    try:
-        message: tuple[Any, ...] = connection.recv()
-        return message
-    except EOFError:
-        return ("error", UserError(f"the worker that ran {policy!r} died (out of memory?)"))
-
-
-def _end(active: dict[Connection, tuple[int, Any]]) -> None:
-    for _, process in active.values():
-        process.terminate()
-
-
-def _worker(connection: Connection, experiment: Experiment, policy: str, file: str | None) -> None:
-    import time
-
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    last = time.monotonic()
-
-    def progress(now: float, ended: int, jobs: int) -> bool:
-        nonlocal last
-        if time.monotonic() - last > _EVERY:
-            last = time.monotonic()
-            connection.send(("progress", now, ended, jobs))
-        return True
-
-    try:
-        connection.send(("done", experiment.run(policy, journal=file, progress=progress)))
-    except (UserError, PlanError) as error:
-        connection.send(("error", error))
-    except KeyboardInterrupt:
-        connection.close()
+    return sign

@@ -23,6 +23,7 @@ from dally.simulator.running import RunningJob, overlap, uses
 from dally.simulator.slices import SharingRules, Slices, Wheel
 from dally.simulator.workload import Workload
 
+
 def _order(event: ev.Event) -> int:
     return ev.ORDER[type(event)]
 

@@ -62,8 +62,8 @@ def dally(traces: tuple[str, ...], layers: Path | None, workloads: str | None, c
     import json
     import sys
 
-    from dally.cli.inputs import notes_of
     from dally.cli.printing import print_notes, print_table
+    from dally.experiments.measuring import notes_of
     from dally.report.reproduced import change_table, findings, measured_table
     from dally.simulator.reproduce import dally as paper
 
@@ -125,8 +125,8 @@ def _contenders(policies: str | None) -> tuple[Contender, ...]:
 def _cell(setting: Setting, experiment: PaperExperiment, entries: tuple[Contender, ...], workers: int | None,
           out: Path | None, quiet: bool) -> Cell:  # fmt: skip
     """Run one cell, and write its report while its ledgers are at hand."""
-    from dally.cli.inputs import notes_of
     from dally.cli.progress import Progress
+    from dally.experiments.measuring import notes_of
     from dally.report.reproduced import Cell, write_cell
     from dally.simulator.reproduce import dally as paper
 

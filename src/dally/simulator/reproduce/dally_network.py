@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from dally.core.journal import Sink
+from dally.core.policy import Policy
 from dally.core.topology import Topology
 from dally.network.artist import ArtistDimension, original_dimension
 from dally.network.astra.layers import Layer, compute_ns
@@ -19,6 +20,7 @@ from dally.network.fidelity import Artist
 from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.network.shape import Shape
+from dally.policies.options import PolicyClass
 from dally.simulator.experiment import Experiment
 from dally.simulator.reproduce.timer_log import Timer, TimerLog
 from dally.simulator.run import Progress, Run
@@ -87,7 +89,7 @@ class PaperExperiment(Experiment):
             return PaperNetwork(topology, self.layers, self.congestion)
         return make_network(self.network, topology)
 
-    def run(self, policy: str, *, journal: str | None = None, progress: Progress | None = None,
+    def run(self, policy: str | Policy | PolicyClass, *, journal: str | None = None, progress: Progress | None = None,
             listeners: tuple[Sink, ...] = ()) -> Run:  # fmt: skip
         log = TimerLog()
         # not super(): a dataclass with slots is another class than the one `super()` was compiled in

@@ -1,0 +1,115 @@
+"""The folder of results: figures, jobs, report, and how all of it was made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dally.core.errors import UserError
+from dally.experiments.measuring import Measured
+from dally.experiments.provenance import PROVENANCE, TRACE, command_of, policy_record, provenance
+from dally.simulator.experiment import Experiment, as_policy
+from dally.simulator.sweep import AnyPolicy, Failure
+from dally.traces.own import write_trace
+from dally.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from dally.experiments.results import Result
+    from dally.report.compared import ReportRun
+
+
+def unique_names(policies: Sequence[AnyPolicy]) -> list[str]:
+    """The policies' names in their shortest form; each is made once, so that bad ones are refused before any runs."""
+    if not policies:
+        raise UserError("no policy is given")
+    names = [as_policy(policy).name for policy in policies]
+    if len(set(names)) < len(names):
+        raise UserError(f"a policy is named twice: {', '.join(names)}")
+    return names
+
+
+def folders_of(out: Path | None, names: Sequence[str], many: bool) -> list[Path | None]:
+    """Where each run leaves its files: the folder itself for one run, a folder per policy for several."""
+    if out is None:
+        return [None] * len(names)
+    folders = [out / slug(name) if many else out for name in names]
+    for folder in folders:
+        make_folder(folder, out)
+    return list(folders)
+
+
+def make_folder(folder: Path, out: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: the folder cannot be made: {error.strerror}") from error
+
+
+def slug(name: str) -> str:
+    """A policy's name as a folder name."""
+    return re.sub(r"[^\w.=-]+", "_", name).strip("_")
+
+
+def write_folder(experiment: Experiment, results: Sequence[Result], out: Path, *, many: bool,
+                 failures: Sequence[Failure] = (), policies: Sequence[AnyPolicy] = ()) -> None:  # fmt: skip
+    """Everything but the journals, which are written while the runs go."""
+    from dally.report.html import write_report
+    from dally.report.metrics import write_jobs_csv
+
+    make_folder(out, out)
+    runs = [each.measured for each in results]
+    for each in runs:
+        folder = out / slug(each.policy) if many else out
+        make_folder(folder, out)
+        write_jobs_csv(each.run, experiment.topology, folder / "jobs.csv")
+    lasting, timing = [each.lasting() for each in runs], {each.policy: each.timing() for each in runs}
+    if runs:
+        write_json(lasting if many else lasting[0], out / "summary.json")
+        write_json(timing, out / "timing.json")
+    for failure in failures:
+        details = getattr(failure.error, "details", "")
+        (out / f"{slug(failure.policy)}.error.txt").write_text(f"{failure.error}\n\n{details}".rstrip() + "\n",
+                                                               encoding="utf-8")  # fmt: skip
+    named = list(policies) or [each.policy for each in runs] + [each.policy for each in failures]
+    about = provenance(experiment, [policy_record(policy) for policy in named], many=many)
+    write_json(about, out / PROVENANCE)
+    scenario = experiment.scenario
+    if scenario is not None and isinstance(scenario.trace, Trace):
+        write_trace(scenario.trace, out / TRACE)
+    if runs:
+        from dally.experiments.measuring import notes_of
+
+        title = f"{experiment.trace.name} on {experiment.topology.name}"
+        notes = [*notes_of(experiment, runs), *(str(each.error) for each in failures), *made_again(about)]
+        write_report([report_run(each, experiment) for each in runs], out / "report.html", title=title,
+                     baseline=runs[0].policy if many else None, notes=notes)  # fmt: skip
+
+
+def report_run(measured: Measured, experiment: Experiment) -> ReportRun:
+    """The whole run for the pictures of the cluster; jobs that are not measured count as not finished."""
+    from dally.report.html import ReportRun
+
+    run = measured.run
+    made = ReportRun(run.policy, measured.summary, run.ledger, experiment.topology)
+    if run.window is not None:
+        inside = np.array([run.window.holds(row.job_id, row.submit) for row in run.ledger.rows], dtype=bool)
+        made.jobs = replace(made.jobs, outcome=np.where(inside, made.jobs.outcome, -1))
+    return made
+
+
+def made_again(about: dict[str, Any]) -> list[str]:
+    """How a page was made, in its notes."""
+    digest = about.get("trace_digest", "")
+    return [f"made by: {command_of(about)}",
+            f"dally {about['dally']} (code {about['code'][:12]}), trace of {about.get('jobs', 0):,} jobs (sha256 "
+            f"{digest[:16]}…); the whole configuration is in {PROVENANCE}, `dally rerun` makes it again"]  # fmt: skip
+
+
+def write_json(content: Any, path: Path) -> None:
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,135 @@
+"""What a run is measured by: the figures of the jobs in the window, the load asked and reached, and what to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dally.core.errors import UserError
+from dally.core.units import show_time
+from dally.report.metrics import Summary, summarise
+from dally.simulator.experiment import Experiment
+from dally.simulator.run import Run
+from dally.simulator.window import busy_share, measured
+from dally.traces.reshape import BEFORE, offered
+from dally.traces.trace import Trace
+
+TIMING = ("cpu_seconds", "jobs_per_cpu_second")  # of this machine at this moment; all else is the same every time
+NOBODY_WAITS = 0.01  # share of jobs that wait, and of their time, below which policies have nothing to decide
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was looked at, and how busy the cluster was meanwhile."""
+
+    jobs: int  # measured
+    of: int  # submitted in all, without those that were there before
+    start: float | None  # of the window; None: all of the run was measured
+    end: float | None
+    load_asked: float | None
+    load_offered: float | None  # between first and last submission; None where the trace does not say
+    gpus_held: float | None  # share of the GPUs held by jobs while it was measured
+    waited: float | None  # share of the measured jobs that ever waited for GPUs
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"jobs": self.jobs, "of": self.of, "from": self.start, "to": self.end, "load_asked": self.load_asked,
+                "load_offered": self.load_offered, "gpus_held": self.gpus_held, "waited": self.waited}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A run, what was measured of it, and the figures."""
+
+    run: Run
+    summary: Summary
+    measurement: Measurement
+
+    @property
+    def policy(self) -> str:
+        return self.run.policy
+
+    def figures(self) -> dict[str, Any]:
+        """Everything, the time it took included."""
+        return {**self.summary.as_dict(), "measured": self.measurement.as_dict()}
+
+    def lasting(self) -> dict[str, Any]:
+        """The figures that are the same whenever and wherever it is run again."""
+        return {name: value for name, value in self.figures().items() if name not in TIMING}
+
+    def timing(self) -> dict[str, Any]:
+        return {name: getattr(self.summary, name) for name in TIMING}
+
+
+def measure(run: Run, experiment: Experiment) -> Measured:
+    """The figures of a run. JCT and queueing are those of the measured jobs, utilisation that of the window."""
+    inside = measured(run)
+    summary = summarise(inside, experiment.topology)
+    window = run.window
+    held = busy_share(run.ledger, window)
+    if window is not None and held is not None:
+        total = sum(row.gpu_seconds for row in run.ledger.rows)
+        lost = sum(row.lost_gpu_seconds for row in run.ledger.rows) + run.lost_work_gpu_seconds
+        # what loading and work done again take of the window is taken to be what they take of the whole run
+        summary = replace(summary, gpu_utilization=held * max(0.0, 1.0 - lost / total) if total else 0.0)
+    rows = inside.ledger.rows
+    waited = [row for row in rows if (row.queueing or 0.0) > 1e-6 * max(1.0, row.submit)]
+    stream = sum(BEFORE not in job.id for job in experiment.trace.jobs)
+    found = Measurement(
+        len(rows), stream, window.start if window else None, window.end if window else None,
+        experiment.scenario.load if experiment.scenario is not None else None, _offered(experiment), held,
+        len(waited) / len(rows) if rows else None,
+    )  # fmt: skip
+    return Measured(run, summary, found)
+
+
+def _offered(experiment: Experiment) -> float | None:
+    trace, topology = experiment.trace, experiment.topology
+    kept = [(job, truth) for job, truth in zip(trace.jobs, trace.truths, strict=True) if BEFORE not in job.id]
+    stream = Trace(trace.name, trace.format, [job for job, _ in kept], [truth for _, truth in kept])
+    try:
+        return offered(stream, topology.gpus, topology.capacity)
+    except UserError:  # a batch has no load, and steps no GPU-seconds
+        return None
+
+
+def notes_of(experiment: Experiment, results: Sequence[Measured] = ()) -> list[str]:
+    """What a reader of the results should know about the input, and about what was measured."""
+    trace = experiment.trace
+    notes = list(trace.notes)
+    notes += [f"{count:,} rows left out: {why}" for why, count in trace.dropped.most_common()]
+    notes += [f"{count:,} rows changed: {why}" for why, count in trace.repaired.most_common()]
+    too_large = sum(job.gpus > experiment.topology.capacity(job.gpu_type) for job in trace.jobs)
+    if too_large:
+        notes.append(f"{too_large:,} jobs ask for more GPUs of one type than the cluster has and are turned away")
+    told = {"declared": "policies that ask for durations are told them exactly", "none": "no policy is told durations"}
+    knowledge = experiment.knowledge
+    notes.append(f"{told.get(knowledge, 'the durations policies are told are off')} (--knowledge {knowledge})")
+    if results:
+        notes += _measurement_notes(results)
+    notes += [f"{each.policy}: {note}" for each in results for note in each.run.notes]
+    notes += [f"{s.policy}: {s.deadlines_missed:,} of {s.deadlines:,} deadlines missed, ${s.cost_dollars or 0:,.0f} "
+              "of GPU time" for s in (each.summary for each in results) if s.deadlines]  # fmt: skip
+    return notes
+
+
+def _measurement_notes(results: Sequence[Measured]) -> list[str]:
+    first, notes = results[0].measurement, []
+    if first.start is not None and first.end is not None:
+        notes.append(f"measured: the {first.jobs:,} of {first.of:,} jobs submitted from {show_time(first.start)} to "
+                     f"{show_time(first.end)}; the others keep the cluster at work (--window)")  # fmt: skip
+    held = ", ".join(f"{each.policy} {each.measurement.gpus_held:.0%}" for each in results
+                     if each.measurement.gpus_held is not None)  # fmt: skip
+    if held and first.load_offered is not None:
+        asked = f"load asked {first.load_asked:g}" if first.load_asked is not None else \
+            f"load offered {first.load_offered:.2f}"  # fmt: skip
+        when = "while it was measured" if first.start is not None else "from first submission to last end"
+        notes.append(f"{asked}; GPUs held {when}: {held}")
+    shares = [each.measurement.waited for each in results if each.measurement.waited is not None]
+    waits = [each.summary.avg_queueing / each.summary.avg_jct for each in results
+             if each.summary.avg_jct and each.summary.avg_queueing is not None]  # fmt: skip
+    if shares and max(shares) < NOBODY_WAITS and max(waits, default=0.0) < NOBODY_WAITS:
+        most = "no job waits" if max(shares) == 0 else f"at most {max(shares):.1%} of the jobs wait"
+        notes.append(f"nothing to decide here: {most} for GPUs, so that who is started first hardly matters; "
+                     "raise --load or take a smaller cluster to compare policies")  # fmt: skip
+    return notes

@@ -1,0 +1,136 @@
+"""Making a folder of results again, and comparing old and new byte for byte."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dally.core.errors import UserError
+from dally.experiments.folder import slug, write_folder
+from dally.experiments.provenance import TRACE, policy_record, read_provenance
+from dally.experiments.results import JOURNAL, run_policies
+from dally.simulator.digests import code_digest
+from dally.simulator.pool import Report
+from dally.simulator.scenario import Scenario
+from dally.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Every file that must be the same, and whether it is; None: it is not there on one side."""
+
+    files: dict[str, bool | None]
+    notes: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        return all(self.files.values())
+
+
+def run_again(folder: Path, out: Path | None = None, *, workers: int | None = None,
+              report: Report | None = None) -> Rerun:  # fmt: skip
+    """`out`: keep what is made; otherwise it is thrown away once compared."""
+    folder, out = folder.resolve(), None if out is None else out.resolve()
+    about = read_provenance(folder)
+    if "sweep" in about:
+        return _sweep_again(folder, about, out, workers)
+    with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
+        target = Path(scratch) / "again" if out is None else out
+        policies = _policies(about)
+        scenario = scenario_of(about, folder)
+        made = run_policies(scenario, policies, out=target, many=about["many"], workers=workers, report=report)
+        write_folder(made.experiment, made.results, target, many=about["many"], failures=made.failures,
+                     policies=policies)  # fmt: skip
+        return Rerun(_compared(folder, target, [each.policy for each in made.results], about["many"]),
+                     _state_notes(about))  # fmt: skip
+
+
+def _sweep_again(folder: Path, about: dict[str, Any], out: Path | None, workers: int | None) -> Rerun:
+    """Every cell again; of each, the configuration and the figures must be the same, text for text."""
+    from dally.experiments.sweeps.cells import CellStore
+    from dally.experiments.sweeps.running import run_sweep
+    from dally.experiments.sweeps.spec import SweepSpec
+
+    with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
+        target = Path(scratch) / "again" if out is None else out
+        spec = SweepSpec.of(about["sweep"], str(folder))
+        run_sweep(spec, target, workers=workers, quiet=True)
+        old, new = CellStore(folder), CellStore(target)
+        files: dict[str, bool | None] = {}
+        for cell in spec.cells():
+            before, after = old.find(cell), new.find(cell)
+            kept = [{name: each[name] for name in ("configuration", "figures")} for each in (before, after) if each]
+            files[f"cells/{cell.key}.json"] = kept[0] == kept[1] if len(kept) == 2 else None
+        return Rerun(files, _state_notes(about))
+
+
+def scenario_of(about: dict[str, Any], folder: Path) -> Scenario:
+    """The scenario of a record, or one sentence on why it cannot be made again."""
+    values = dict(about["scenario"])
+    if str(values.get("cluster", "")).startswith("in memory:"):
+        raise UserError(f"{folder} was made on a cluster that was in memory only: it cannot be made again from here")
+    if str(values.get("trace", "")).startswith("in memory:"):
+        from dally.traces import load_trace
+
+        values["trace"] = load_trace(folder / TRACE)
+    scenario = Scenario.of(values)
+    found = scenario.files()
+    for name, digest in about.get("files", {}).items():
+        if name not in found:
+            raise UserError(f"{folder} was made from {values[name]}, which is not there any more")
+        if found[name] != digest:
+            raise UserError(f"{values[name]} has changed since {folder} was made from it (sha256 {digest[:12]}… then, "
+                            f"{found[name][:12]}… now)")  # fmt: skip
+    return scenario
+
+
+def _state_notes(about: dict[str, Any]) -> tuple[str, ...]:
+    if about["dally"] != __version__:
+        return (f"it was made by dally {about['dally']}; this is {__version__}",)
+    if about.get("code") != code_digest():
+        return ("it was made by another state of this version's code",)
+    return ()
+
+
+def _policies(about: dict[str, Any]) -> list[str]:
+    names = []
+    for record in about["policies"]:
+        if "class" in record:
+            raise UserError(f"policy {record['policy']!r} was a class in Python, {record['class']}: run it there again")
+        if policy_record(record["policy"]) != record:
+            raise UserError(f"the file of policy {record['policy']!r} has changed since")
+        names.append(record["policy"])
+    return names
+
+
+def _compared(old: Path, new: Path, policies: list[str], many: bool) -> dict[str, bool | None]:
+    names = ["summary.json", "report.html"]
+    for policy in policies:
+        home = f"{slug(policy)}/" if many else ""
+        names += [f"{home}jobs.csv", f"{home}{JOURNAL}"]
+    return {name: _same(old / name, new / name) for name in names}
+
+
+def _same(old: Path, new: Path) -> bool | None:
+    if not old.is_file() or not new.is_file():
+        return None
+    return old.read_bytes() == new.read_bytes()
+
+
+@contextmanager
+def _inside(folder: str | None) -> Iterator[None]:
+    """In the folder the command was given in, so that names of files mean what they meant."""
+    if folder is None or not Path(folder).is_dir():
+        yield
+        return
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -1,0 +1,1 @@
+"""Sweeps: many scenarios under many policies, paired by seed, resumable, with intervals."""
