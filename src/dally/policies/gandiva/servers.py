@@ -71,7 +71,7 @@ class Servers:
             self._list(group.placement)
             for member in group.members:
                 self._where[member] = group.placement
-                if member in memory.packed:
+                if member in memory.packed and group.placement.slices:
                     self.packed[self._own_class(member, group.placement)].add((memory.packed[member], member))
 
     # --- what is asked ------------------------------------------------------------------------------------
@@ -98,7 +98,8 @@ class Servers:
         return -(-sum(self._held(machine, None).values()) // gpus)
 
     def gpu_type(self, placement: Placement) -> str:
-        return self.view.topology.machines[placement.slices[0][0]].gpu_type
+        """None, as text, where all its machines were taken out of the cluster."""
+        return self.view.topology.machines[placement.slices[0][0]].gpu_type if placement.slices else ""
 
     def size(self, group: Group) -> int:
         """Of the group's jobs as submitted; grown ones hold more."""
@@ -186,7 +187,7 @@ class Servers:
     def _unpacked(self, job_id: str, placement: Placement) -> None:
         order = self._memory.packed.pop(job_id, None)
         if order is not None:
-            self.packed[self._own_class(job_id, placement)].remove((order, job_id))
+            self.packed[self._own_class(job_id, placement)].discard((order, job_id))
 
     def _own_class(self, job_id: str, placement: Placement) -> Class:
         return Class(self.gpu_type(placement), self.view.job(job_id).gpus)
