@@ -57,5 +57,5 @@ def test_every_state_can_be_reached_and_left_or_is_an_end() -> None:
 
 
 def test_every_reason_token_is_given_by_somebody() -> None:
-    source = "".join(file.read_text() for file in (Path(__file__).parents[2] / "src" / "dally").rglob("*.py") if file.name != "reasons.py")
+    source = "".join(file.read_text() for file in (Path(__file__).parents[2] / "src" / "dally").rglob("*.py") if file.parts[-2:] != ("core", "reasons.py"))
     assert [token.name for token in Token if f"Token.{token.name}" not in source] == []
