@@ -44,20 +44,6 @@ class World(Protocol):
         """All events of the next instant, in the order of `events.ORDER`; None when nothing can happen any more."""
         ...
 
-    def _plan(self, now: float) -> pl.Plan:
-        if self.strict:
-            return self.policy.plan(self.books.view, self.memory, now)
-        try:
-            return self.policy.plan(self.books.view, self.memory, now)
-        except Exception as error:  # whatever is wrong with a policy, the cluster goes on
-            raise PlanError(self.policy.name, "any", f"its plan failed: {type(error).__name__}: {error}") from error
-
-    def _pass_over(self, now: float, error: PlanError) -> list[Decided]:
-        """A plan that breaks a rule, where nobody may stop for it: written down, and nothing of it done."""
-        decided: list[Decided] = [*self.books.answers, Refused(error.policy, error.job, error.rule)]
-        self.write(now, decided)
-        return decided
-
     def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
         """Do what was decided. Consequences that are certain at once may be returned; the rest are events to come."""
         ...
