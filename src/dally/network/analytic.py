@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
@@ -10,10 +11,13 @@ from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.topology import Topology
 from dally.network.contention import Links
-from dally.network.model import Step
+from dally.network.floor import search
+from dally.network.model import Floor, Step
 from dally.network.nccl import candidates
+from dally.network.room import Census
 from dally.network.shape import Shape, Shapes, kinds_in
-from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile
+from dally.network.spread import spread_over
+from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile, seconds_alone
 
 if TYPE_CHECKING:
     from dally.catalog import Gpu, Model
@@ -27,6 +31,8 @@ _MOST_REMEMBERED = 200_000  # placements; shapes are far fewer and all kept
 class Analytic:
     """Implements the seam of `network.model`; `contention=False` gives every job its links to itself."""
 
+    by_shape = True
+
     def __init__(
         self, topology: Topology, options: StepOptions = DEFAULT_OPTIONS, *, contention: bool = True
     ) -> None:
@@ -34,6 +40,7 @@ class Analytic:
         self.topology, self.options, self.contention = topology, options, contention
         self.shapes = Shapes(topology)
         self.links = Links(topology)
+        self.census = Census(topology)
         self._placed: dict[tuple[str | None, Placement], StepProfile] = {}
         self._shaped: dict[tuple[str | None, Shape], StepProfile] = {}
         self._notes: dict[str, None] = {}
@@ -57,6 +64,19 @@ class Analytic:
         return self.links.change(
             left, [(job.id, placement, self.profile(job.model, placement)) for job, placement in entered]
         )
+
+    def fastest_step(self, job: Job, gpus: int) -> Floor | None:
+        """Neighbours only slow a job down (docs/network/contention.md), so a step alone is looked for."""
+        model, batch = self.model_of(job.model)
+        floor = float("inf")
+        promising: list[Placement | None] = []
+        for kind in self.census.types(job.gpu_type):
+            gpu, rooms = self.gpu_of(kind), self.census.rooms(kind, gpus)
+            seconds, spreads = search(rooms, gpus, self.shapes.wires, self.options.algorithm,
+                                      partial(seconds_alone, model, gpu, gpus, batch, self.options))  # fmt: skip
+            floor = min(floor, seconds)
+            promising += [spread_over(self.topology, kind, gpus, spread) for spread in spreads]
+        return Floor(floor, tuple(placement for placement in promising if placement is not None))
 
     def profile(self, model: str | None, placement: Placement) -> StepProfile:
         """The step of a model on these GPUs, for any slowness of the links."""
