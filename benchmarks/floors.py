@@ -12,18 +12,19 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from random_worlds import NETWORKS, a_cluster, a_job, a_network, a_placement, an_experiment  # noqa: E402
-
-from dally.core.errors import UserError  # noqa: E402
-from dally.report.metrics import below_bound, bounds_of, summarise  # noqa: E402
-from dally.simulator.best import BestPlacement  # noqa: E402
+from dally.core.errors import UserError
+from dally.report.alarm import below_bound
+from dally.report.bound import bounds_of
+from dally.report.metrics import summarise
+from dally.simulator.best import BestPlacement
+from random_worlds import NETWORKS, a_cluster, a_job, a_network, a_placement, an_experiment
 
 _TOLERANCE = 1e-9
 _PLACEMENTS = 20  # per cluster, network and job

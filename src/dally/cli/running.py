@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from dally.cli.inputs import notes_of
 from dally.cli.printing import console, print_notes
 from dally.cli.progress import Progress
@@ -18,11 +20,15 @@ if TYPE_CHECKING:
     from dally.simulator.experiment import Experiment
     from dally.simulator.run import Run
 
+BELOW_BOUND = 3  # exit code of a run that is below what is proved impossible
+
 
 def execute(experiment: Experiment, policies: list[str], *, out: Path | None, as_json: bool, quiet: bool, many: bool,
             workers: int | None = None) -> None:  # fmt: skip
     """The trip: run, sum up, print, write. Interrupted runs are summed up as far as they got."""
     from dally.policies.options import make_policy
+    from dally.report.alarm import below_bound
+    from dally.report.bound import bounds_of
     from dally.report.metrics import summarise
     from dally.report.table import print_table
     from dally.simulator.sweep import run_all
@@ -36,8 +42,10 @@ def execute(experiment: Experiment, policies: list[str], *, out: Path | None, as
         runs = run_all(experiment, policies, journals=journals, workers=workers, report=progress)
     if not runs:
         raise UserError("interrupted before any policy had run")
-    summaries = [summarise(run, experiment.topology) for run in runs]
-    notes = notes_of(experiment)
+    bounds = bounds_of(runs, experiment.topology)
+    summaries = [summarise(run, experiment.topology, bound) for run, bound in zip(runs, bounds, strict=True)]
+    alarms = [said for run, summary in zip(runs, summaries, strict=True) if (said := below_bound(run, summary))]
+    notes = alarms + notes_of(experiment)
     notes += [f"{run.policy}: {note}" for run in runs for note in run.notes]
     notes += [f"{s.policy}: {s.deadlines_missed:,} of {s.deadlines:,} deadlines missed, ${s.cost_dollars or 0:,.0f} "
               "of GPU time" for s in summaries if s.deadlines]  # fmt: skip
@@ -53,6 +61,10 @@ def execute(experiment: Experiment, policies: list[str], *, out: Path | None, as
         print_notes(notes)
         if out is not None and not as_json:
             print(f"report: {out / 'report.html'}")
+    if alarms:
+        for said in alarms:
+            print(f"dally: {said}", file=sys.stderr)
+        raise click.exceptions.Exit(BELOW_BOUND)
 
 
 def _folders(out: Path | None, names: list[str], many: bool) -> list[Path | None]:

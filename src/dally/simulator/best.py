@@ -19,9 +19,10 @@ from dally.network.every import every_shape
 from dally.network.model import Floor, NetworkModel, Step
 from dally.network.shape import Shapes
 from dally.policies.placing import pools_for
-from dally.simulator.trying import candidates
+from dally.simulator.trying import candidates, neighbours
 
 _MOST_SHAPES = 300  # to look at one by one, where search and proof do not meet
+_MOST_STEPS = 300  # the same where they are too many, from the best one found to better ones near it
 _MET = 1e-9  # relative distance below which they do
 
 
@@ -76,6 +77,8 @@ class BestPlacement:
             if every is not None:
                 found = self._best_of(job, every, found)
                 found = found._replace(floor=found.step.seconds)  # all were looked at
+            else:
+                found = self._climbed(job, found)
         return found._replace(floor=min(found.floor, found.step.seconds))
 
     def _best_of(self, job: Job, placements: Iterable[Placement], found: Shortest) -> Shortest:
@@ -83,6 +86,27 @@ class BestPlacement:
             step = self.network.step_time(job, placement, 0.0)
             if step.seconds < found.step.seconds:
                 found = found._replace(step=step, placement=placement)
+        return found
+
+    def _climbed(self, job: Job, found: Shortest) -> Shortest:
+        """Placements near the best one found, as long as one is better; nothing is proved by this."""
+        left = _MOST_STEPS
+        seen = {self._shapes.of(found.placement)}
+        better = True
+        while better and left:
+            better = False
+            for placement in neighbours(self.topology, found.placement):
+                shape = self._shapes.of(placement)
+                if shape in seen:
+                    continue
+                seen.add(shape)
+                left -= 1
+                further = self._best_of(job, (placement,), found)
+                if further is not found:
+                    found, better = further, True
+                    break
+                if not left:
+                    break
         return found
 
     def _computing(self, job: Job, family: list[Placement]) -> Floor:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dally.core.free import FreeGpus, Pool
 from dally.core.placement import Placement, Slice
 from dally.core.plan import Demand
-from dally.core.topology import Machine
+from dally.core.topology import Machine, Topology
 from dally.network.spread import even_mask
 from dally.policies.placing import place_spread, place_within
 
@@ -58,3 +58,21 @@ def _even(gpus: int, machines: list[Machine]) -> Placement:
         wanted = each + (1 if index < more else 0)
         slices.append((machine.index, even_mask(machine.islands or (machine.full_mask,), wanted)))
     return Placement.of(slices)
+
+
+def neighbours(topology: Topology, placement: Placement) -> Iterator[Placement]:
+    """Placements that differ from this one in what one machine has: moved to another, or a part of it."""
+    counts = {machine: mask.bit_count() for machine, mask in placement.slices}
+    kind = topology.machines[placement.slices[0][0]].gpu_type
+    machines = [machine for machine in topology.machines if machine.gpu_type == kind]
+    for giver, held in counts.items():
+        for taker in machines:
+            if taker.index == giver:
+                continue
+            room = taker.gpus - counts.get(taker.index, 0)
+            for moved in sorted({1, held // 2, held}):
+                if 0 < moved <= room:
+                    changed = counts | {giver: held - moved, taker.index: counts.get(taker.index, 0) + moved}
+                    yield Placement.of(
+                        (m, even_mask(topology.machines[m].islands or (topology.machines[m].full_mask,), count))
+                        for m, count in changed.items() if count)  # fmt: skip
