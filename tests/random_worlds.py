@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import islice
 
 from dally.catalog.throughputs import Throughputs, gpu_name
 from dally.core.job import DurationMeans, Job, Truth
@@ -14,11 +15,12 @@ from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.simulator.experiment import Experiment, FaultRules
 from dally.simulator.tabled import Tabled
+from dally.simulator.trying import neighbours
 from dally.traces.trace import Trace
 
 TYPES = ("V100", "A100-40GB", "K80", "H100", "made-up")
 MODELS = ("resnet50", "vgg16", "alexnet", "bert-large", "mobilenetv3-small", "dlrm", "gpt2-xl", "llama-7b", "llama-70b",
-          "resnet18 (batch size 16)", None)  # fmt: skip
+          "resnet18 (batch size 16)", "resnet50", "dlrm", "mobilenetv3-small", None)  # fmt: skip
 FAST = ("resnet50", "vgg16", "alexnet", "mobilenetv3-small", "dlrm", "bert-large", None)
 NETWORKS = (
     "ideal", "level-penalty", "analytic", "analytic", "analytic[bucket=layer]", "analytic[algorithm=any]",
@@ -130,20 +132,24 @@ def a_placement(chance: random.Random, topology: Topology, job: Job) -> Placemen
     return Placement.of(slices)
 
 
-POLICIES = ("fifo", "fifo[backfill=true]", "srtf", "srtf[placement=best-fit]", "las", "smallest", "fifo[placement=spread]",
-            "tiresias", "tiresias[variant=released]", "gandiva", "dally", "dally[timers=auto]", "gavel",
-            "srtf[placement=spread]", "fifo[placement=any]")  # fmt: skip
+def a_step_from(chance: random.Random, topology: Topology, placement: Placement) -> Placement:
+    """GPUs near these: one to three moves of what a machine has to another machine."""
+    for _ in range(chance.randint(1, 3)):
+        near = list(islice(neighbours(topology, placement), 200))
+        if near:
+            placement = chance.choice(near)
+    return placement
 
 
-def an_experiment(chance: random.Random) -> tuple[Experiment, str]:
-    """A small run: a few jobs, any network, any policy, faults or none, preemption for nothing or at a price."""
+def an_experiment(chance: random.Random) -> Experiment:
+    """A small run: a few jobs, any network, faults or none, preemption for nothing or at a price."""
     topology = a_cluster(chance, 6)
     text = chance.choice([name for name in NETWORKS if name.startswith("tabled") or "[" not in name] + ["analytic"] * 3)
     jobs = []
     truths = []
     when = 0.0
     scale = chance.choice([1.0, 60.0, 3600.0])
-    for number in range(chance.choice([1, 2, 4, 8, 16])):
+    for number in range(chance.choice([1, 2, 4, 8, 16, 24])):
         when += chance.choice([0.0, 0.0, chance.uniform(0, 20) * scale])
         jobs.append(a_job(chance, topology, FAST, f"j{number}", when))
         truths.append(Truth(chance.uniform(0.01, 60) * scale, means=chance.choice(list(DurationMeans)),
@@ -151,11 +157,10 @@ def an_experiment(chance: random.Random) -> tuple[Experiment, str]:
     faults = FaultRules()
     if chance.random() < 0.3:
         faults = FaultRules(mtbf=500 * scale, mttr=5 * scale, job_mtbf=200 * scale, checkpoint_interval=5 * scale)
-    experiment = Experiment(
+    return Experiment(
         Trace("random", "made", jobs, truths), topology, text.removeprefix("tabled "),
         chance.choice(["0", "0", "5s", "model"]), seed=chance.randrange(1000),
         knowledge=chance.choice(["declared", "none", "noisy=0.7"]), faults=faults,
         slices=chance.choice(["fluid", "quanta"]), interference=chance.choice(["auto", "none"]),
         throughputs=a_table(chance, topology) if text.startswith("tabled") else None,
     )  # fmt: skip
-    return experiment, chance.choice(POLICIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,8 @@ def execute(experiment: Experiment, policies: list[str], *, out: Path | None, as
         raise UserError("interrupted before any policy had run")
     bounds = bounds_of(runs, experiment.topology)
     summaries = [summarise(run, experiment.topology, bound) for run, bound in zip(runs, bounds, strict=True)]
-    alarms = [said for run, summary in zip(runs, summaries, strict=True) if (said := below_bound(run, summary))]
-    notes = alarms + notes_of(experiment)
+    summaries = [replace(each, alarm=below_bound(run, each)) for run, each in zip(runs, summaries, strict=True)]
+    notes = notes_of(experiment)
     notes += [f"{run.policy}: {note}" for run in runs for note in run.notes]
     notes += [f"{s.policy}: {s.deadlines_missed:,} of {s.deadlines:,} deadlines missed, ${s.cost_dollars or 0:,.0f} "
               "of GPU time" for s in summaries if s.deadlines]  # fmt: skip
@@ -61,9 +62,10 @@ def execute(experiment: Experiment, policies: list[str], *, out: Path | None, as
         print_notes(notes)
         if out is not None and not as_json:
             print(f"report: {out / 'report.html'}")
-    if alarms:
-        for said in alarms:
-            print(f"dally: {said}", file=sys.stderr)
+    if any(summary.alarm for summary in summaries):
+        for summary in summaries:
+            if summary.alarm:
+                print(f"dally: {summary.alarm}", file=sys.stderr)
         raise click.exceptions.Exit(BELOW_BOUND)
 
 

@@ -57,7 +57,7 @@ def fewest_behind(n: int, room: Room) -> int | None:
     if room.top == 0 or n < 3:
         return None
     children = room.inside[room.top - 1][1]
-    behind = max(2, -(-n // children))
+    behind = max(2, room.fullest(room.top - 1, n, children))
     if room.top == 1 and behind * children == n:
         behind += 1
     return behind if behind < n or room.top > 1 else None

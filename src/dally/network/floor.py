@@ -75,7 +75,7 @@ class LeastCosts:
 
     def _crowd(self, groups: int) -> list[int]:
         """Groups on the ports of each level, at least: as many GPUs are in its fullest unit."""
-        return [1, *(min(groups, -(-self.n // most)) for _, most in self.spans)]
+        return [1, *(min(groups, fewest) for fewest, _ in self._whole.gang.fullest)]
 
     def _groups(self, size: int, stride: int) -> list[Few]:
         """What a group of every `stride`-th GPU of the gang may look like, one per level that may hold it."""
@@ -92,8 +92,7 @@ class LeastCosts:
                 least = 2 if level == top - 1 and top > own else 1
                 spans.append((max(least, needed(level)), min(size, self.spans[level][1])))
             if all(low <= high for low, high in spans):
-                part = Room(top, self.room.gpus[:top], self.room.inside[:top], self.room.kinds)
-                found.append(Few.of(size, part, spans, self.wires, stride))
+                found.append(Few.of(size, self.room.part(top), spans, self.wires, stride))
         return found
 
 

@@ -27,7 +27,7 @@ class Few:
     n: int
     top: int
     spans: tuple[Span, ...]
-    largest: tuple[int, ...]  # GPUs of the gang in one domain of each level below the top, at most
+    fullest: tuple[Span, ...]  # GPUs of the gang in the fullest domain of each level below the top
     slowness: tuple[float, ...]  # seconds per byte of the slowest port of each level, at least
     host: float  # the same of the slots of the emptiest machine; 0 inside one machine
 
@@ -47,8 +47,12 @@ class Few:
         if top > own:
             slots = tuple((slot_rate(kind, wires), gpus, count) for kind, gpus, count in kinds)
             host = 1 / _fullest_slots(n, machines, slots)
-        largest = tuple(-(-room.largest(level) // share) for level in range(top))
-        return cls(n, top, tuple(spans), largest, (*inner, *wires.slowness[own + 1 : top + 1]), host)
+        fullest = []
+        for level, (fewest, most) in enumerate(spans):
+            # of a strided group nothing is known but the average
+            least = room.fullest(level, n, most) if share == 1 else -(-n // most)
+            fullest.append((least, max(least, min(n - fewest + 1, -(-room.largest(level) // share)))))
+        return cls(n, top, tuple(spans), tuple(fullest), (*inner, *wires.slowness[own + 1 : top + 1]), host)
 
     def units(self, level: int) -> Span:
         """Units attached to a level, in all its domains: GPUs, islands or machines, racks …"""
@@ -59,12 +63,14 @@ class Few:
 
     def most(self, level: int) -> int:
         """Units of the domain with most of them: at least the average. One: perhaps nothing is joined here."""
+        if level == 0 and self.top:
+            return self.fullest[0][0]
         return -(-self.units(level)[0] // self.domains(level)[1])
 
     @property
     def joined(self) -> list[int]:
         """Levels at which something must be joined."""
-        return [level for level in range(self.top + 1) if self.units(level)[0] > self.domains(level)[1]]
+        return [level for level in range(self.top + 1) if self.most(level) > 1]
 
 
 def slot_rate(kind: Kind, wires: Wires) -> float:
@@ -193,16 +199,14 @@ class Least:
         return rounds * wait, [phase]
 
     def _direct_bytes(self, level: int) -> int:
-        """Messages out of the busiest of d units: it is k(n − k) for some unit of k ≥ n/d GPUs, and that is smallest
-        for the smallest k or the largest, all others having one."""
+        """Messages out of the busiest unit: no fewer than the k(n − k) of the fullest, and that is smallest
+        for the smallest k or the largest: the function is concave."""
         gang, own = self.gang, self.wires.machine_level
         if level == 0:
             return gang.most(0) - 1
-        fewest, most = gang.units(level)
         if level <= own and gang.domains(own)[1] > 1:
             return 1  # islands of several machines: somewhere two of them talk
-        smallest = -(-gang.n // most)
-        largest = max(smallest, min(gang.n - fewest + 1, gang.largest[level - 1]))
+        smallest, largest = gang.fullest[level - 1]
         return min(smallest * (gang.n - smallest), largest * (gang.n - largest))
 
     def halving_doubling(self, op: Collective) -> tuple[float, list[Phase]]:

@@ -6,7 +6,7 @@ every respect, so whatever a placement has, the counts allow; not everything the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 
@@ -21,10 +21,12 @@ class Room:
     """What domains of level `top` offer to a gang that fits into one of them.
 
     `gpus[l][k]`: GPUs in k of their domains of level l, at most. `inside[l][k]`: domains of level l in k of the
-    level above, at most. Both for l < top; level 0 without islands is the machine.
+    level above, at most. `sizes[l]`: GPUs of the largest domain of level l, of the next one … For l < top; level 0
+    without islands is the machine.
     """
 
     top: int
+    sizes: tuple[tuple[int, ...], ...]
     gpus: tuple[tuple[int, ...], ...]
     inside: tuple[tuple[int, ...], ...]
     kinds: tuple[tuple[Kind, int], ...]  # and how many machines of each
@@ -57,7 +59,23 @@ class Room:
 
     def largest(self, level: int) -> int:
         """GPUs of the largest domain of a level below the top."""
-        return self.gpus[level][1]
+        return self.sizes[level][0]
+
+    def fullest(self, level: int, n: int, domains: int) -> int:
+        """GPUs of a gang in the fullest of the domains it touches, at least: with fewer in each they would not do."""
+        sizes = self.sizes[level][:domains]
+        low, high = -(-n // max(1, len(sizes))), sizes[0]
+        while low < high:
+            middle = (low + high) // 2
+            if sum(min(size, middle) for size in sizes) >= n:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def part(self, top: int) -> Room:
+        """What domains of an inner level offer, no more being known of them."""
+        return Room(top, self.sizes[:top], self.gpus[:top], self.inside[:top], self.kinds)
 
 
 class Census:
@@ -110,10 +128,10 @@ def _gpus(domain: Domain, machines: Sequence[Machine], gpu_type: str) -> int:
 
 def _room(top: int, machines: Sequence[Machine], own: int) -> Room:
     """Of one domain, given its machines of a type."""
-    gpus: list[tuple[int, ...]] = []
+    sizes: list[tuple[int, ...]] = []
     inside: list[tuple[int, ...]] = []
     if own and top >= own:
-        gpus.append(_most(island.bit_count() for machine in machines for island in machine.islands))
+        sizes.append(_sorted(island.bit_count() for machine in machines for island in machine.islands))
         inside.append(_most(len(machine.islands) for machine in machines))
     for level in range(own, top):
         held: dict[int, int] = {}
@@ -122,18 +140,22 @@ def _room(top: int, machines: Sequence[Machine], own: int) -> Room:
             domain = machine.domains[level - own]
             held[domain] = held.get(domain, 0) + machine.gpus
             children.setdefault(machine.domains[level + 1 - own], set()).add(domain)
-        gpus.append(_most(held.values()))
+        sizes.append(_sorted(held.values()))
         inside.append(_most(map(len, children.values())))
     kinds: dict[Kind, int] = {}
     for machine in machines:
         kind = Kind(machine.gpu_type, machine.gpus, machine.links)
         kinds[kind] = kinds.get(kind, 0) + 1
-    return Room(top, tuple(gpus), tuple(inside), tuple(kinds.items()))
+    return Room(top, tuple(sizes), tuple(map(_most, sizes)), tuple(inside), tuple(kinds.items()))
+
+
+def _sorted(counts: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(counts, reverse=True))
 
 
 def _most(counts: Iterable[int]) -> tuple[int, ...]:
     """[0, the largest, the two largest together, …]"""
-    return (0, *accumulate(sorted(counts, reverse=True)))
+    return (0, *accumulate(_sorted(counts)))
 
 
 def _merged(top: int, rooms: Sequence[Room]) -> Room:
@@ -141,15 +163,18 @@ def _merged(top: int, rooms: Sequence[Room]) -> Room:
     if len(rooms) == 1:
         return rooms[0]
 
+    def largest(series: Iterable[Sequence[int]]) -> Iterator[int]:
+        return (max(column) for column in zip_longest(*series, fillvalue=0))
+
     def roomiest(series: Iterable[Sequence[int]]) -> tuple[int, ...]:
         # `accumulate(…, max)`: where one domain has no more children, the k largest are all it has
-        columns = (max(column) for column in zip_longest(*series, fillvalue=0))
-        return tuple(accumulate(columns, max))
+        return tuple(accumulate(largest(series), max))
 
     kinds: dict[Kind, int] = {}
     for room in rooms:
         for kind, count in room.kinds:
             kinds[kind] = max(kinds.get(kind, 0), count)
-    return Room(top, tuple(roomiest(each) for each in zip(*(room.gpus for room in rooms), strict=True)),
+    return Room(top, tuple(tuple(largest(each)) for each in zip(*(room.sizes for room in rooms), strict=True)),
+                tuple(roomiest(each) for each in zip(*(room.gpus for room in rooms), strict=True)),
                 tuple(roomiest(each) for each in zip(*(room.inside for room in rooms), strict=True)),
                 tuple(kinds.items()))  # fmt: skip

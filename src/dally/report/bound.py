@@ -53,7 +53,7 @@ class _Allowed:
         for run in runs:
             for job in run.workload.trace.jobs:
                 types.setdefault(job.id, set()).add(job.gpu_type)
-        tied = {job_id: kind for job_id, kinds in types.items() if len(kinds) == 1 for kind in kinds if kind is not None}
+        tied = {job_id: kind for job_id, kinds in types.items() if len(kinds) == 1 for kind in kinds if kind}
         resized = any(row.resizes for run in runs for row in run.ledger.rows)
         return cls(max(run.packed_throughput for run in runs), resized, run_time, elastic, tied)
 

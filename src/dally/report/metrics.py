@@ -67,6 +67,7 @@ class Summary:
     deadlines: int = 0
     deadlines_missed: int = 0
     cost_dollars: float | None = None
+    alarm: str = ""  # what is impossible about these figures (`report.alarm`); empty: nothing
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
