@@ -17,7 +17,7 @@ from dally.network.nccl import candidates
 from dally.network.room import Census
 from dally.network.shape import Shape, Shapes, kinds_in
 from dally.network.spread import spread_over
-from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile, seconds_alone
+from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile, seconds_alone, step_alone
 
 if TYPE_CHECKING:
     from dally.catalog import Gpu, Model
@@ -41,6 +41,8 @@ class Analytic:
         self.shapes = Shapes(topology)
         self.links = Links(topology)
         self.census = Census(topology)
+        self._steps: dict[tuple[str | None, Placement], Step] = {}
+        self._shaped_steps: dict[tuple[str | None, Shape], Step] = {}
         self._placed: dict[tuple[str | None, Placement], StepProfile] = {}
         self._shaped: dict[tuple[str | None, Shape], StepProfile] = {}
         self._notes: dict[str, None] = {}
@@ -52,9 +54,25 @@ class Analytic:
 
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
         try:
-            return self._placed[job.model, placement].step
+            return self._steps[job.model, placement]
         except KeyError:
-            return self._placed_profile(job.model, placement).step
+            found = self._shaped_step(job.model, self.shapes.of(placement))
+            if len(self._steps) >= _MOST_REMEMBERED:
+                self._steps.clear()
+            self._steps[job.model, placement] = found
+            return found
+
+    def _shaped_step(self, name: str | None, shape: Shape) -> Step:
+        """Most shapes are only asked for their step; a profile, for any slowness of the links, is more work."""
+        key = (name, shape)
+        found = self._shaped_steps.get(key)
+        if found is None:
+            model, batch = self.model_of(name)
+            steps = [step_alone(model, gpu, shape, self.shapes.wires, self.options, batch) for gpu in self._gpus(shape)]
+            found, notes = max(steps, key=lambda step: step[0].seconds)
+            self._shaped_steps[key] = found
+            self._note(model, notes)
+        return found
 
     def moved(
         self, left: Sequence[str], entered: Sequence[tuple[Job, Placement]], now: float
@@ -99,14 +117,20 @@ class Analytic:
         if found is None:
             model, batch = self.model_of(name)
             wires = self.shapes.wires
-            kinds = sorted(kinds_in(shape, wires.machine_level))
-            gpus = dict.fromkeys(self.gpu_of(wires.kinds[kind].gpu_type) for kind in kinds)
-            # A gang is one GPU type; should one ever be mixed, all wait for the slowest.
-            profiles = [profile(model, gpu, shape, wires, self.options, batch) for gpu in gpus]
+            profiles = [profile(model, gpu, shape, wires, self.options, batch) for gpu in self._gpus(shape)]
             found = self._shaped[key] = max(profiles, key=lambda p: p.alone)
-            for note in found.notes:
-                self._notes[f"{model.name}: {note}"] = None
+            self._note(model, found.notes)
         return found
+
+    def _gpus(self, shape: Shape) -> list[Gpu]:
+        """A gang is one GPU type; should one ever be mixed, all wait for the slowest."""
+        wires = self.shapes.wires
+        kinds = sorted(kinds_in(shape, wires.machine_level))
+        return list(dict.fromkeys(self.gpu_of(wires.kinds[kind].gpu_type) for kind in kinds))
+
+    def _note(self, model: Model, notes: Sequence[str]) -> None:
+        for note in notes:
+            self._notes[f"{model.name}: {note}"] = None
 
     def model_of(self, name: str | None) -> tuple[Model, int | None]:
         """A model of the catalog and the batch in its name, if it has one."""

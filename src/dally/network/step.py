@@ -105,9 +105,9 @@ class _Plan:
 
     def add(self, cost: Cost, size: float, times: float = 1.0, what: str = "") -> Cost:
         self.rates.number(cost)
-        for level, (port, sent) in enumerate(zip(cost.ports, cost.traffic, strict=True)):
-            self.ports[level] += port * size * times
-            self.traffic[level] += sent * size * times
+        for level in range(len(self.ports)):
+            self.ports[level] += cost.ports[level] * size * times
+            self.traffic[level] += cost.traffic[level] * size * times
         if cost.rate:
             self.used[f"{what}{cost.algorithm}"] += max(1, round(times))
         return cost
@@ -145,13 +145,27 @@ def profile(
     )  # fmt: skip
 
 
+def step_alone(model: Model, gpu: Gpu, shape: Shape, wires: Wires, options: StepOptions = DEFAULT_OPTIONS,
+               batch: int | None = None) -> tuple[Step, tuple[str, ...]]:  # fmt: skip
+    """`profile(…).step` and its notes, to the bit, for a part of the work: nobody asks what neighbours would cost."""
+    gpus = gpu_count(shape.top, shape.tree, wires.machine_level)
+    return _alone(model, gpu, gpus, batch, options,
+                  lambda layout: ShapeCosts(shape, wires, layout, options.algorithm))  # fmt: skip
+
+
 def seconds_alone(model: Model, gpu: Gpu, gpus: int, batch: int | None, options: StepOptions,
                   costs: Callable[[Layout], Exchanges]) -> float:  # fmt: skip
     """A step without neighbours whose collectives cost what `costs` says; it does not fall when one of them rises."""
+    return _alone(model, gpu, gpus, batch, options, costs)[0].seconds
+
+
+def _alone(model: Model, gpu: Gpu, gpus: int, batch: int | None, options: StepOptions,
+           costs: Callable[[Layout], Exchanges]) -> tuple[Step, tuple[str, ...]]:  # fmt: skip
     batch = model.batch_size if batch is None else batch
     layout = layout_for(model, gpus, gpu, batch)
     compute, lines = _timed(model, gpu, batch, layout, options, costs(layout), _Plan(0, Unrated()), None)
-    return max(compute, value(lines))
+    alone = max(compute, value(lines))
+    return Step(alone, compute, alone - compute, alone), layout.notes
 
 
 def _timed(
