@@ -23,6 +23,7 @@ from dally.network.shape import Shapes
 from dally.simulator.best import BestPlacement
 from dally.simulator.tabled import Tabled
 from random_worlds import (
+    FAST,
     NETWORKS,
     a_cluster,
     a_job,
@@ -67,13 +68,13 @@ def test_on_a_small_cluster_the_best_placement_is_the_best_of_all_there_are(text
 
 
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_other_jobs_on_the_links_never_make_a_step_shorter_than_the_floor(seed: int) -> None:
     chance = random.Random(seed)
     topology = a_cluster(chance)
     network = make_network("analytic", topology)
     best = BestPlacement(topology, network)
-    jobs = [a_job(chance, topology, name=f"j{number}") for number in range(4)]
+    jobs = [a_job(chance, topology, FAST, f"j{number}") for number in range(4)]
     for now, job in enumerate(jobs):
         steps = network.moved([], [(job, a_placement(chance, topology, job))], float(now))
         for other in jobs:
@@ -83,12 +84,12 @@ def test_other_jobs_on_the_links_never_make_a_step_shorter_than_the_floor(seed: 
 
 
 @given(seed=st.integers(0, 2**48))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_an_elastic_job_has_a_floor_for_every_size(seed: int) -> None:
     chance = random.Random(seed)
     topology = a_cluster(chance)
     network = a_network(chance, chance.choice(["analytic", "astra", "tabled analytic"]), topology)
-    job = a_job(chance, topology)
+    job = a_job(chance, topology, FAST)
     size = chance.randint(1, topology.capacity(job.gpu_type))
     found = BestPlacement(topology, network).shortest(job, size)
     assert found is not None
