@@ -44,8 +44,8 @@ class Dally(PolicyBase):
         lease: float | None = option(None, "GPUs are given for so long, then their holder competes again; none: 1 h, "
                                      "with timers=value 10 min", unit="s", source=_AUTHORS)  # fmt: skip
         window: int = option(24, "leases for which an accepted wait is remembered", source=_AUTHORS, only_with=_AUTO)
-        manual: tuple[float, ...] = option((1.0, 2.0), "timers in leases for machine, rack, …; one not given is twice the "
-                                           "one before", source=_AUTHORS, only_with=_MANUAL)  # fmt: skip
+        manual: tuple[float, ...] = option((1.0, 2.0), "timers in leases for machine, rack, …; one not given is "
+                                           "twice the one before", source=_AUTHORS, only_with=_MANUAL)  # fmt: skip
         floors: tuple[float, ...] = option((6.0, 12.0), "shortest timers in leases, continued likewise", source=_PAPER,
                                            only_with=_AUTO)  # fmt: skip
         ceilings: tuple[float, ...] = option((0.8, 1.0), "longest timers as shares of the window; the last also "

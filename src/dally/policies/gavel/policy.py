@@ -46,8 +46,9 @@ class GavelOptions:
                                source="section 3.1", only_with=_SHARED)  # fmt: skip
     partners: int = option(4, "most other jobs a job is considered with: those it gains most with",
                            only_with=_SHARED)  # fmt: skip
-    throughputs: Literal["known", "estimated"] = option("known", "from profiles, or learned from what ran so far and "
-                                                        "completed by likeness", source="section 6", only_with=_PAPER)  # fmt: skip
+    throughputs: Literal["known", "estimated"] = option(
+        "known", "from profiles, or learned from what ran so far and completed by likeness", source="section 6",
+        only_with=_PAPER)  # fmt: skip
     optimum: Literal["filled", "central", "corner"] = option(
         "filled", "which of many optima: everybody raised as far as it goes (max-min fairness; others: a corner), "
         "the one in the middle (fairness and makespan), or a corner", source="section 4.3: water filling")  # fmt: skip
