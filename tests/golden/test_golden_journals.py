@@ -52,6 +52,12 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
                                       checkpoint_interval=60)),
     "srtf-on-mixed-gpus": (seeded_trace(3, span=300, types=(None, None, "v100", "a100")), MIXED, "srtf",
                            "level-penalty", (3, 4), None),
+    "dally-timers": (eventful(seeded_trace(4, jobs=40, sizes=(1, 2, 3, 4, 4, 8), span=1200)), RACKS,
+                     "dally[timers=auto,lease=1m,floors=0.5/1]", "level-penalty[rack=2,cluster=4]", (2, 3),
+                     outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
+    "dally-value": (eventful(seeded_trace(6, jobs=40, sizes=(1, 2, 3, 4, 4, 8), span=3000, longest=1500)), RACKS,
+                    "dally[lease=1m]", "level-penalty[rack=2,cluster=4]", (2, 3),
+                    outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
 }  # fmt: skip
 

@@ -189,6 +189,24 @@ class Memory:
         for owner, key, value in reversed(log or ()):
             owner._undo(key, value)
 
+    # --- from process to process ------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in self.fields()}
+        return {name: dict(value) if isinstance(value, Table) else list(value) if isinstance(value, Order) else value
+                for name, value in plain.items()}  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Memory.__init__(self)
+        for name, value in state.items():
+            kept = getattr(self, name)
+            if isinstance(kept, Table):
+                dict.update(kept, value)
+            elif isinstance(kept, Order):
+                SortedList.update(kept, value)
+            else:
+                object.__setattr__(self, name, value)
+
     # --- saved and loaded ----------------------------------------------------------------------------------
 
     def save(self, names: Names) -> dict[str, Any]:

@@ -21,7 +21,12 @@ NOTICEABLE = 0.03  # a change below 3 % is not worth a sentence
 
 
 def verdict(comparison: Comparison) -> str:
-    """One sentence: who won, by how much, and how far from what is possible."""
+    """One sentence: who won, by how much, and how far from what is possible; before it, what cannot be."""
+    alarms = [f"{run.summary.alarm}." for run in comparison.runs if run.summary.alarm]
+    return " ".join([*alarms, _verdict(comparison)])
+
+
+def _verdict(comparison: Comparison) -> str:
     ranked = comparison.ranked
     best = ranked[0]
     if best.summary.avg_jct is None:

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from dally.report.alarm import allowance_text
 from dally.report.metrics import Summary
 from dally.report.wording import column_times, count_text, run_notes, share_text, time_text, times_text
 
@@ -116,12 +117,10 @@ def _captions(summaries: Sequence[Summary], columns: Sequence[Column], kept: Seq
     if len(bounds) == 1:
         avg, makespan = next(iter(bounds))
         if avg is not None:
-            lines.append(f"Lower bound: avg JCT {time_text(avg)}, makespan {time_text(makespan)}.")
+            allows = allowance_text(summaries[0].lower_bound)
+            lines.append(f"Lower bound: avg JCT {time_text(avg)}, makespan {time_text(makespan)}. {allows}".rstrip())
     elif bounds:
-        why = "since different jobs finished"
-        if any(each.packs or each.resizes for each in summaries):
-            why += ", or since packing and resizing allow more"
-        lines.append(f"Lower bounds differ between the rows, {why}.")
+        lines.append("Lower bounds differ between the rows, since different jobs finished.")
     if any(column_texts(columns[index], summaries)[1] for index in kept):
         lines.append(f"{BEST} best of the column")
     dropped = [_full_title(columns, index) for index in range(len(columns)) if index not in kept]

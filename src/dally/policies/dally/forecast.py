@@ -51,7 +51,7 @@ class Forecast:
         memory = self.memory
         memory.expect(job, placement.gpus, self.now + self.run_time(job, placement))
         waited = memory.dequeue(job.id)
-        if self.tiers.could_be_nearer(job.gpus, placement):
+        if self.tiers.could_be_nearer(placement.gpus, placement):
             memory.apart[job.id] = True
         else:
             memory.apart.pop(job.id, None)
