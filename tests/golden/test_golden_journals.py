@@ -52,6 +52,10 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
                                       checkpoint_interval=60)),
     "srtf-on-mixed-gpus": (seeded_trace(3, span=300, types=(None, None, "v100", "a100")), MIXED, "srtf",
                            "level-penalty", (3, 4), None),
+    # one GPU type, so that the fairest allocation is the only one; and rules that solve no program
+    "gavel": (seeded_trace(6, span=200), RACKS, "gavel[round=1m,reallocate=3m]", "level-penalty", (2, 3), None),
+    "gavel-released": (seeded_trace(7, span=200), MIXED, "gavel[variant=released,objective=fifo,round=1m,reallocate=3m]",
+                       "level-penalty", (2, 3), None),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
 }  # fmt: skip
 
