@@ -58,6 +58,10 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
     "dally-value": (eventful(seeded_trace(6, jobs=40, sizes=(1, 2, 3, 4, 4, 8), span=3000, longest=1500)), RACKS,
                     "dally[lease=1m]", "level-penalty[rack=2,cluster=4]", (2, 3),
                     outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
+    # one GPU type, so that the fairest allocation is the only one; and rules that solve no program
+    "gavel": (seeded_trace(6, span=200), RACKS, "gavel[round=1m,reallocate=3m]", "level-penalty", (2, 3), None),
+    "gavel-released": (seeded_trace(7, span=200), MIXED, "gavel[variant=released,objective=fifo,round=1m,reallocate=3m]",
+                       "level-penalty", (2, 3), None),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
 }  # fmt: skip
 
