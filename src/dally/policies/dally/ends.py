@@ -46,7 +46,8 @@ class Ends(Memory):
 
     def overdue(self, now: float) -> list[str]:
         """Jobs that should have ended: somebody has to expect something else of them."""
-        return [job_id for _, _, job_id in self.ends_in_order.irange(maximum=(now, -1, ""))]
+        order = self.ends_in_order
+        return [job_id for _, _, job_id in order.irange(maximum=(now, -1, ""))] if order and order[0][0] < now else []
 
     def gpu_time_left(self, now: float) -> float:
         return self.held_until - self.held * now

@@ -24,6 +24,7 @@ class Tiers:
 
     def __init__(self, topology: Topology, fit: Fit) -> None:
         self.topology, self.fit = topology, fit
+        self.gpus = topology.gpus
         self.own = topology.machine_level
         self.count = len(topology.levels) - self.own
         self.names = [level.name for level in topology.levels[self.own :]]

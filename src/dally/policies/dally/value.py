@@ -139,7 +139,7 @@ class _Round:
         self.tiers = rules.tiers
         self.evicted: dict[str, ActiveJob] = {}
         self.waits: list[tuple[ActiveJob, Declined]] = []
-        self.pressure = max(0, len(view.waiting) - 1) / view.topology.gpus
+        self.pressure = max(0, len(view.waiting) - 1) / self.tiers.gpus
         self.poles = forecast.begin()
 
     def plan(self) -> Plan:
