@@ -20,10 +20,12 @@ from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.prices import parse_pairs
 from dally.policies.gavel.released import ReleasedRounds
 from dally.policies.gavel.shared_rounds import SharedRounds
-from dally.policies.options import option, written
+from dally.policies.options import option, when, written
 
 ObjectiveName = Literal["max-min-fairness", "fifo", "sjf", "makespan", "finish-time-fairness", "cost", "cost-slo",
                         "throughput", "hierarchical", "isolated", "allox"]  # fmt: skip
+
+_SHARED = when("without space_sharing=true nobody is paired", space_sharing=True)  # where options count
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class GavelOptions:
                                        source="section 3.1")  # fmt: skip
     space_sharing: bool = option(False, "pairs of jobs on the same GPUs, where they gain by it", source="section 3.1")
     pack_above: float = option(1.0, "least sum of a pair's rates, each over its rate alone; 1 is what turns would give",
-                               source="section 3.1")  # fmt: skip
-    partners: int = option(4, "most other jobs a job is considered with: those it gains most with")
+                               source="section 3.1", only_with=_SHARED)  # fmt: skip
+    partners: int = option(4, "most other jobs a job is considered with: those it gains most with", only_with=_SHARED)
     throughputs: Literal["known", "estimated"] = option("known", "from profiles, or learned from what ran so far and "
                                                         "completed by likeness", source="section 6")  # fmt: skip
     optimum: Literal["filled", "central", "corner"] = option(
@@ -66,8 +68,6 @@ class GavelOptions:
 
     def _check_sharing(self) -> None:
         if not self.space_sharing:
-            if (self.pack_above, self.partners) != (1.0, 4):
-                raise UserError("policy 'gavel': pack_above and partners do nothing without space_sharing=true")
             return
         if not 1.0 <= self.pack_above < 2.0:
             raise UserError(f"policy 'gavel': pack_above={self.pack_above:g} must be at least 1, which turns give, and "
