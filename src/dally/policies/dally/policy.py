@@ -23,10 +23,12 @@ from dally.policies.options import option, when, written
 
 _PAPER = "arXiv 2401.16492"
 _AUTHORS = "the authors' code"
-_AUTO = when("only timers=auto are tuned", timers="auto")
-_MANUAL = when("only timers=manual are given", timers="manual")
 _LEASE = 3600.0  # the authors' code
 _VALUE_LEASE = 600.0  # ours: protects a job that has just loaded its checkpoint, no more
+
+# where options count
+_TUNED = when("only timers=auto tunes them", timers="auto")
+_GIVEN = when("only timers=manual takes them as given", timers="manual")
 
 
 class Dally(PolicyBase):
@@ -43,14 +45,14 @@ class Dally(PolicyBase):
             "not at all, for ever; value: while it pays", source="ours; the others: " + _PAPER)  # fmt: skip
         lease: float | None = option(None, "GPUs are given for so long, then their holder competes again; none: 1 h, "
                                      "with timers=value 10 min", unit="s", source=_AUTHORS)  # fmt: skip
-        window: int = option(24, "leases for which an accepted wait is remembered", source=_AUTHORS, only_with=_AUTO)
-        manual: tuple[float, ...] = option((1.0, 2.0), "timers in leases for machine, rack, …; one not given is "
-                                           "twice the one before", source=_AUTHORS, only_with=_MANUAL)  # fmt: skip
-        floors: tuple[float, ...] = option((6.0, 12.0), "shortest timers in leases, continued likewise", source=_PAPER,
-                                           only_with=_AUTO)  # fmt: skip
-        ceilings: tuple[float, ...] = option((0.8, 1.0), "longest timers as shares of the window; the last also "
-                                             "for further levels", source=_PAPER, only_with=_AUTO)  # fmt: skip
-        sigmas: float = option(2.0, "standard deviations above the mean wait", source=_PAPER, only_with=_AUTO)
+        window: int = option(24, "leases for which an accepted wait is remembered", source=_AUTHORS, only_with=_TUNED)
+        manual: tuple[float, ...] = option((1.0, 2.0), "timers in leases for machine, rack, …; one not given is twice "
+                                           "the one before", source=_AUTHORS, only_with=_GIVEN)  # fmt: skip
+        floors: tuple[float, ...] = option((6.0, 12.0), "shortest timers in leases, continued likewise",
+                                           source=_PAPER, only_with=_TUNED)  # fmt: skip
+        ceilings: tuple[float, ...] = option((0.8, 1.0), "longest timers as shares of the window; the last also for "
+                                             "further levels", source=_PAPER, only_with=_TUNED)  # fmt: skip
+        sigmas: float = option(2.0, "standard deviations above the mean wait", source=_PAPER, only_with=_TUNED)
         fit: Fit | None = option(None, "which domain of a level: the first with room; the first that needs the fewest "
                                  "machines; of these the fullest (best). none: first, with timers=value best",
                                  source=_AUTHORS)  # fmt: skip
