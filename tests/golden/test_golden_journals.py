@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ def eventful(made: Trace) -> Trace:
     odd = [job("cancelled", 8, 50, 100, cancel_at=130.0), job("retried", 1, 60, 110, failures=(0.5,)),
            job("nothing", 1, 0, 120), job("too large", 99, 10, 130)]  # fmt: skip
     return trace([*specs, *odd], made.name)
+
+
+def elastic(made: Trace, every: int = 3) -> Trace:
+    """Every third job can run on up to twice its GPUs."""
+    jobs = [replace(j, max_gpus=2 * j.gpus) if i % every == 0 else j for i, j in enumerate(made.jobs)]
+    return replace(made, jobs=jobs)
 
 
 def sharing() -> Timed:
@@ -59,6 +66,9 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
                     "dally[lease=1m]", "level-penalty[rack=2,cluster=4]", (2, 3),
                     outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
+    "gandiva": (elastic(eventful(seeded_trace(7, jobs=40, span=900, longest=500))), RACKS,
+                "gandiva[minibatches=5,quantum=10,grow_after=20,starvation=150]", "level-penalty[rack=2,cluster=4]",
+                (2, 3), outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
 }  # fmt: skip
 
 
