@@ -76,6 +76,7 @@ class Summary:
     deadlines: int = 0
     deadlines_missed: int = 0
     cost_dollars: float | None = None
+    told: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -154,6 +155,7 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
         deadlines=len(deadlines),
         deadlines_missed=sum(_missed(ledger.row(job_id).end, due) for job_id, due in deadlines.items()),
         cost_dollars=_dollars(run, topology),
+        told=run.told,
     )
 
 

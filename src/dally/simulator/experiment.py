@@ -25,7 +25,7 @@ from dally.policies.options import PolicyClass, make_policy
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.simulator.knowledge import Profiles, make_estimates, tell
+from dally.simulator.knowledge import Profiles, make_estimates, tell, told
 from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
@@ -116,6 +116,7 @@ class Experiment:
         hears of every entry."""
         network = self.make_network(self.topology)
         made = as_policy(policy)
+        known = told(made.uses, self.knowledge, made.name)
         workload = self.workload(network, any_type=made.chooses_gpu_type)
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
@@ -142,7 +143,7 @@ class Experiment:
                                sinks=sinks, progress=progress, interference=interference,
                                meter=NoisyMeter(self.measurement_noise, self.seed),
                                quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed))  # fmt: skip
-            run.window = self.window
+            run.window, run.told = self.window, known
             return run
 
 

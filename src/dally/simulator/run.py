@@ -16,7 +16,7 @@ from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.simulator.costs import PreemptionCost, switch_cost
 from dally.simulator.faults import Faults, StartRules
-from dally.simulator.knowledge import Profiles, tell
+from dally.simulator.knowledge import Profiles, tell, told
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.slices import SharingRules
 from dally.simulator.window import Window
@@ -40,6 +40,7 @@ class Run:
     packed_throughput: float = 1.0  # the most work a GPU can do at a time, packed as deeply as in this run
     notes: tuple[str, ...] = ()  # what the policy wants a reader to know
     window: Window | None = None  # whose jobs are measured; None: all
+    told: str = ""  # what the policy was told of the future, in words
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
@@ -78,4 +79,5 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     cpu = time.process_time() - started
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
     return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
-               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory))  # fmt: skip
+               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory),
+               told=told(policy.uses, "declared", policy.name))  # fmt: skip
