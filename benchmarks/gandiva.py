@@ -20,7 +20,7 @@ from dally.catalog.interference import gpu_memory, slowdown, use_of
 from dally.catalog.measured_pairs import read_gavel
 from dally.core.job import Job
 from dally.network.mix import assign_models, read_mix
-from dally.policies.gandiva import Gandiva
+from dally.policies.gandiva.memory import GandivaMemory
 from dally.simulator.reproduce import gandiva as paper
 from dally.traces import Trace, synthesise
 
@@ -70,13 +70,12 @@ def elastic(trace: Trace, every: int = 4) -> Trace:
 def run(case: Case) -> Figures:
     topology = load_cluster(paper.CLUSTER, fabric=paper.FABRIC, gpu_type=paper.GPU)
     trace = elastic(paper.workload(case.jobs, case.seed, topology.gpus, case.load, "light"))
-    outcome, policy = paper.play_with(paper.experiment(topology, trace, case.seed), case.policy)
-    assert isinstance(policy, Gandiva)
-    rows = outcome.run.ledger.rows
-    counts = policy.packing.counts if policy.packing is not None else {"kept": 0, "undone": 0}
+    outcome = paper.play(paper.experiment(topology, trace, case.seed), case.policy)
+    memory, rows = outcome.run.memory, outcome.run.ledger.rows
+    assert isinstance(memory, GandivaMemory)
     return Figures(outcome.seen.throughput(), outcome.average_jct,
                    statistics.mean(outcome.first_hundred().values()), sum(row.suspensions for row in rows),
-                   sum(row.migrations for row in rows), counts["kept"], counts["undone"],
+                   sum(row.migrations for row in rows), memory.kept, memory.parted,
                    sum(row.resizes for row in rows))  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""How long a restart takes: a store of so many entries, opened again from its newest snapshot and the instants after it.
+"""How long a restart takes: a store of so many entries, opened from its newest snapshot and the instants after it.
 
     python benchmarks/restart.py --entries 1000000 --policy srtf
 
-Prints the seconds of a restart by execution and by trust, and the ratio to reading the whole journal from its beginning.
+Prints the seconds of a restart by execution and by trust, and the ratio to following the whole journal.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def main() -> None:
                 found = recover(store, scheduler, make_policy, mode)
                 took[mode] = time.process_time() - started
                 alive = sum(job.state not in ENDED for job in scheduler.jobs.values())
-                print(f"restart, {mode}: {took[mode]:.2f} CPU s from a snapshot of {found.from_snapshot:,} instants and "
-                      f"{found.followed:,} after it; {len(scheduler.jobs):,} jobs, {alive:,} of them not ended")  # fmt: skip
+                print(f"restart, {mode}: {took[mode]:.2f} CPU s from a snapshot of {found.from_snapshot:,} instants "
+                      f"and {found.followed:,} after it; {len(scheduler.jobs):,} jobs, {alive:,} open")
             _, scheduler = new(made, args.policy, Journal())
             started = time.process_time()
             trust(scheduler, store.since(0), make_policy)

@@ -122,6 +122,17 @@ def test_gpus_held_is_the_area_under_the_load_over_the_window() -> None:
     assert busy_share(ledger, window) == pytest.approx(by_hand)
 
 
+@pytest.mark.parametrize("means", ["one-gpu", "best-placement"])
+@pytest.mark.parametrize("trace", ["synth:helios", "synth:dally-poisson"])
+def test_a_load_is_that_of_the_durations_as_they_are_meant(trace: str, means: str) -> None:
+    scenario = dally.Scenario(trace=trace, cluster="2x4x8", jobs=200, load=0.7, duration_means=means, warm_start=False, network="ideal")
+    prepared = scenario.prepare()
+    workload = prepared.workload(prepared.make_network(prepared.topology))
+    first, last = arrivals(prepared.trace)
+    asked = sum(workload.best_run_time[job.id] * job.gpus for job in prepared.trace.jobs)
+    assert asked / (64 * (last - first)) == pytest.approx(0.7, rel=1e-3)
+
+
 def test_where_nobody_waits_it_is_said() -> None:
     quiet = dally.compare("fifo,las", trace="synth:philly", jobs=100, load=0.05, cluster="4x8x8")
     assert any("nothing to decide here" in note for note in quiet.notes)

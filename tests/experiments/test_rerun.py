@@ -69,6 +69,17 @@ def test_what_came_through_a_pipe_is_kept(dally: Dally, small_trace: Path, tmp_p
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+def test_a_sweep_is_made_again_cell_by_cell(dally: Dally, tmp_path: Path) -> None:  # noqa: F811
+    make(dally, "compare", "-t", "synth:helios", "--jobs", "20", "-c", "1x2x8", "-p", "fifo,las", "--seeds", "2", "--load", "1.0")
+    again = dally("rerun", "out")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.count("the same, byte for byte") == 4
+    cell = next((tmp_path / "out/cells").iterdir())
+    cell.write_text(cell.read_text().replace('"finished": ', '"finished": 1'))
+    again = dally("rerun", "out")
+    assert again.returncode == 1 and again.stdout.count("differs") == 1
+
+
 @pytest.mark.parametrize("content", [None, "{", json.dumps({"dally": "0.1.0"})])
 def test_a_folder_that_does_not_say_how_it_was_made_is_refused(content: str | None, dally: Dally, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "out").mkdir()

@@ -65,6 +65,37 @@ def test_a_sweep_that_was_killed_half_way_and_resumed_equals_one_that_was_not(tm
     assert lasting(pl.read_parquet(out / "results.parquet")).equals(lasting(whole.cells))
 
 
+def test_ctrl_c_keeps_what_is_finished_and_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "seeds": 30}))
+    process = subprocess.Popen(sweep_command(tmp_path, "--quiet"), start_new_session=True, text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
+    while process.poll() is None and finished(tmp_path / "spec") < 3:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert "of 240 cells have not been run; the same command goes on with them" in errors
+    assert len(pl.read_parquet(tmp_path / "spec/results.parquet")) == finished(tmp_path / "spec") < 240
+
+
+def test_classes_take_part_in_a_sweep(tmp_path: Path) -> None:
+    from dally.policies.srtf import Srtf
+
+    made = dally.sweep({**SPEC, "policies": ["srtf[gpu_time=true]", Srtf], "vary": {}, "seeds": 1}, out=tmp_path)
+    assert made.summary["policy"].to_list() == ["srtf[gpu_time=true]", "srtf"] and not made.failures
+
+
+def test_a_class_typed_where_nobody_keeps_its_lines_is_never_mistaken_for_an_earlier_one() -> None:
+    from dally.experiments.provenance import policy_record
+
+    lines = "from dally.policies.fifo import Fifo\nclass Mine(Fifo):\n    title = 'mine'\n    def plan(self, *given):\n        return super().plan(*given)\n"
+    worlds: list[dict[str, Any]] = [{"__name__": "typed"}, {"__name__": "typed"}]
+    for world in worlds:
+        exec(lines, world)
+    first, second = (policy_record(world["Mine"]) for world in worlds)
+    assert first["policy"] == second["policy"] and first["source"] != second["source"]
+
+
 def test_one_failed_cell_does_not_end_the_rest_and_is_tried_again(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(BROKEN)
     spec = {**SPEC, "policies": ["fifo", str(tmp_path / "mine.py")], "seeds": 2}

@@ -21,13 +21,13 @@ OPTIONS = ["", ",round=7s,reallocate=15s", ",round=7s,reallocate=15s,placement_s
 @settings(max_examples=EXAMPLES)
 def test_pairs_share_whole_gpus_and_nothing_is_lost(case: Case, options: str, slowdown: float, most: int) -> None:
     def check(scheduler: Scheduler, now: float) -> None:
-        for group in scheduler.view.groups:
+        for group in scheduler.books.view.groups:
             assert len(group.turns) == 1 and len(group) <= 2, f"{group.turns} at {now}"
-            assert {scheduler.jobs[member].gpus for member in group.members} == {group.placement.gpus}
-        held = sum(group.placement.gpus for group in scheduler.view.groups)
-        held += sum(job.leaving.gpus for job in scheduler.jobs.values() if job.leaving)
-        down = sum(scheduler.topology.machines[machine].gpus for machine in scheduler.down)
-        assert held + down + scheduler.free.total == scheduler.topology.gpus
+            assert {scheduler.books.jobs[member].gpus for member in group.members} == {group.placement.gpus}
+        held = sum(group.placement.gpus for group in scheduler.books.view.groups)
+        held += sum(job.leaving.gpus for job in scheduler.books.jobs.values() if job.leaving)
+        down = sum(scheduler.books.view.topology.machines[machine].gpus for machine in scheduler.books.down)
+        assert held + down + scheduler.books.view.free.total == scheduler.books.view.topology.gpus
 
     with watched_steps(check):
         played = play(case.jobs, case.topology, f"gavel[space_sharing=true{options}]", network=case.network,

@@ -28,7 +28,7 @@ def test_mini_batches_and_useful_work_are_counted_from_the_journal() -> None:
     played = play(specs, tree, "gandiva[packing=false]")
     seen = UsefulWork(tree, 600.0)
     for now, entry in played.entries:
-        seen(now, entry)
+        seen.see(now, entry)
     first = paper.Outcome("gandiva", played.run, seen).first_hundred()
     # alone for 10 s, then every second turn, 100 ms of 60 s lost with each; a mini-batch takes a second
     assert first["a"] == pytest.approx(10 + 2 * 90, rel=0.01)
@@ -43,7 +43,7 @@ def test_gangs_that_are_apart_are_counted_over_time() -> None:
     played = play([job("x", 3, 100), job("y", 3, 1000), job("gang", 2, 900, 0.0)], tree, "gandiva[packing=false]")
     seen = UsefulWork(tree, 1000.0)
     for now, entry in played.entries:
-        seen(now, entry)
+        seen.see(now, entry)
     assert seen.actions["Migrate"] == 1
     # till 100 s three gangs of which one is apart, then two of which none is
     assert seen.share_apart(100.0) == pytest.approx(1 / 3, rel=0.01)

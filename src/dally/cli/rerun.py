@@ -9,6 +9,8 @@ import click
 
 from dally.cli.progress import Progress
 
+MOST_LINES = 20  # beyond these only what differs is named
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
@@ -32,6 +34,9 @@ def command(folder: Path, out: Path | None, workers: int | None, quiet: bool) ->
     if not quiet:
         print_notes(done.notes)
     words = {True: "the same, byte for byte", False: "differs", None: "missing"}
-    print_table(("file", ""), [(name, words[same]) for name, same in done.files.items()])
+    shown = {name: same for name, same in done.files.items() if not same or len(done.files) <= MOST_LINES}
+    print_table(("file", ""), [(name, words[same]) for name, same in shown.items()])
+    if len(shown) < len(done.files):
+        print(f"{sum(map(bool, done.files.values())):,} of {len(done.files):,} are the same, byte for byte")
     if not done.same:
         sys.exit(1)

@@ -396,6 +396,7 @@ class Books:
             self.holding[job.id] = job
         self.residents.enter(now, job, action.placement, None if isinstance(action, pl.Resize) else action.share)
         job.last_change = job.progress_from = now
+        job.step_time = 0.0  # not known there yet: what it was elsewhere must not be counted as watched here
         job.lease_until = None if action.lease is None else now + action.lease
         job.attempts += 1
         if job.first_start is None:

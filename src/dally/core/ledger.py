@@ -21,9 +21,10 @@ class Row:
 
     __slots__ = ("_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
                  "_placement", "_round", "_since", "_step", "comm", "comm_gpu_seconds", "end", "failed_starts",
-                 "first_minibatches", "first_start", "gpu_seconds", "gpus", "interruptions", "job_id", "level", "lost", "lost_gpu_seconds", "migrations",
-                 "model", "neighbour_loss", "outcome", "packs", "preemptions", "resizes", "running", "submit",
-                 "suspended", "suspensions", "tenant", "unpacks", "user")  # fmt: skip
+                 "first_minibatches", "first_start", "gpu_seconds", "gpus", "interruptions", "job_id", "level",
+                 "lost", "lost_gpu_seconds", "migrations", "model", "neighbour_loss", "outcome", "packs",
+                 "preemptions", "resizes", "running", "submit", "suspended", "suspensions", "tenant", "unpacks",
+                 "user")  # fmt: skip
 
     def __init__(self, event: ev.Arrived) -> None:
         job = event.job
@@ -140,8 +141,8 @@ class Ledger:
             ev.Arrived: self._arrived, ev.Measured: self._measured, pl.Start: self._start, pl.Preempt: self._preempt,
             pl.Migrate: self._migrate, pl.Resize: self._resize, pl.Reshare: self._reshare,
             ev.Finished: self._ended, ev.Failed: self._ended, ev.Cancelled: self._ended,
-            ev.Interrupted: self._interrupted, ev.StartFailed: self._start_failed, ev.Yielded: self._yielded, Rejected: self._rejected,
-            Leaving: self._left_behind,
+            ev.Interrupted: self._interrupted, ev.StartFailed: self._start_failed, ev.Yielded: self._yielded,
+            Rejected: self._rejected, Leaving: self._left_behind,
         }  # fmt: skip
 
     def __call__(self, instant: Instant) -> None:

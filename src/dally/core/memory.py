@@ -1,4 +1,4 @@
-"""What a policy remembers: plain data that a plan may write to as on a draft, kept if the plan is, dropped if it is not.
+"""What a policy remembers: plain data that a plan may write to as on a draft, kept if the plan is, else dropped.
 
 Outside a draft a write is a fact (the policy heard of something that happened). Inside one it belongs to the plan in
 the making: `keep` makes it part of the memory together with the plan, `drop` leaves no trace of it, not even in the

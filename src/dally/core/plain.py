@@ -25,7 +25,7 @@ class Names(typing.Protocol):
     def machine_by_name(self) -> Mapping[str, int]: ...
 
 
-class UnknownMachine(LookupError):
+class UnknownMachine(LookupError):  # noqa: N818 - it names what was found
     """What is read names a machine that is not there any more."""
 
 

@@ -6,12 +6,16 @@ import hashlib
 import inspect
 import json
 import shlex
+import sys
+import uuid
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
 from dally.core.spec import parse_spec
+from dally.policies.options import load_policy_class
 from dally.simulator.digests import code_digest, digest_of
 from dally.simulator.experiment import Experiment, as_policy
 from dally.simulator.sweep import AnyPolicy
@@ -22,17 +26,41 @@ TRACE = "trace.csv"  # of a folder whose trace was in memory, or came through a 
 
 
 def policy_record(policy: AnyPolicy) -> dict[str, Any]:
-    """A policy in words: its text, and the digest of its code where that is the user's own."""
+    """A policy in words: its text, and the digest of the file it is in where that is not ours. What that file imports
+    is not looked at."""
     if isinstance(policy, str):
-        digest = digest_of(parse_spec(policy, "policy").name) if ".py" in policy else None
+        name = parse_spec(policy, "policy").name
+        digest = digest_of(name) if name.endswith(".py") else _foreign(name)
         return {"policy": policy} if digest is None else {"policy": policy, "file": digest}
     made = as_policy(policy)
     kind = type(made)
+    return {"policy": made.name, "class": f"{kind.__module__}:{kind.__qualname__}", "source": _source(kind)}
+
+
+@lru_cache(maxsize=64)
+def _foreign(name: str) -> str | None:
+    """Digest of the file of a policy that another package registered; None for our own: the version stands for it."""
+    home = sys.modules[load_policy_class(name).__module__]
+    if home.__name__.startswith("dally."):
+        return None
+    return digest_of(str(getattr(home, "__file__", "")))
+
+
+@lru_cache(maxsize=64)
+def _source(kind: type) -> str:
+    """Digest of a class's file, or of its own functions and constants where it was typed in a notebook. Typed where
+    nobody keeps the lines, it is this process's alone: what it was cannot be known later."""
+    home = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = digest_of(home) if home else None
+    if file is not None:
+        return file
     try:
-        source = hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()
-    except (OSError, TypeError):  # typed at a prompt: there is no source to look at
-        source = None
-    return {"policy": made.name, "class": f"{kind.__module__}:{kind.__qualname__}", "source": source}
+        parts = [f"{name} = {inspect.getsource(value) if inspect.isfunction(value) else repr(value)}"
+                 for name, value in sorted(vars(kind).items())
+                 if inspect.isfunction(value) or isinstance(value, (str, int, float, bool, tuple))]  # fmt: skip
+    except (OSError, TypeError):
+        return f"not known: {uuid.uuid4().hex}"
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def provenance(experiment: Experiment, policies: Sequence[dict[str, Any]], *, many: bool) -> dict[str, Any]:
@@ -66,6 +94,10 @@ def read_provenance(folder: Path) -> dict[str, Any]:
                         f"{error.strerror}") from None  # fmt: skip
     except ValueError:
         raise UserError(f"{path} is damaged: it is not JSON") from None
-    if not isinstance(found, dict) or not {"dally", "scenario", "policies", "many"} <= found.keys():
+    known = isinstance(found, dict) and any(
+        need <= found.keys() for need in ({"dally", "sweep"}, {"dally", "scenario", "policies", "many"})
+    )
+    if not known:
         raise UserError(f"{path} is not the record of a run")
-    return found
+    about: dict[str, Any] = found
+    return about

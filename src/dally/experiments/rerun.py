@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dally.version import __version__
 from dally.core.errors import UserError
 from dally.experiments.folder import slug, write_folder
 from dally.experiments.provenance import TRACE, policy_record, read_provenance
@@ -18,6 +17,7 @@ from dally.experiments.results import JOURNAL, run_policies
 from dally.simulator.digests import code_digest
 from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
+from dally.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,10 @@ class Rerun:
 def run_again(folder: Path, out: Path | None = None, *, workers: int | None = None,
               report: Report | None = None) -> Rerun:  # fmt: skip
     """`out`: keep what is made; otherwise it is thrown away once compared."""
-    folder = folder.resolve()
+    folder, out = folder.resolve(), None if out is None else out.resolve()
     about = read_provenance(folder)
-    notes = []
-    if about["dally"] != __version__:
-        notes.append(f"it was made by dally {about['dally']}; this is {__version__}")
-    elif about.get("code") != code_digest():
-        notes.append("it was made by another state of this version's code")
+    if "sweep" in about:
+        return _sweep_again(folder, about, out, workers)
     with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
         target = Path(scratch) / "again" if out is None else out
         policies = _policies(about)
@@ -49,7 +46,27 @@ def run_again(folder: Path, out: Path | None = None, *, workers: int | None = No
         made = run_policies(scenario, policies, out=target, many=about["many"], workers=workers, report=report)
         write_folder(made.experiment, made.results, target, many=about["many"], failures=made.failures,
                      policies=policies)  # fmt: skip
-        return Rerun(_compared(folder, target, [each.policy for each in made.results], about["many"]), tuple(notes))
+        return Rerun(_compared(folder, target, [each.policy for each in made.results], about["many"]),
+                     _state_notes(about))  # fmt: skip
+
+
+def _sweep_again(folder: Path, about: dict[str, Any], out: Path | None, workers: int | None) -> Rerun:
+    """Every cell again; of each, the configuration and the figures must be the same, text for text."""
+    from dally.experiments.sweeps.cells import CellStore
+    from dally.experiments.sweeps.running import run_sweep
+    from dally.experiments.sweeps.spec import SweepSpec
+
+    with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
+        target = Path(scratch) / "again" if out is None else out
+        spec = SweepSpec.of(about["sweep"], str(folder))
+        run_sweep(spec, target, workers=workers, quiet=True)
+        old, new = CellStore(folder), CellStore(target)
+        files: dict[str, bool | None] = {}
+        for cell in spec.cells():
+            before, after = old.find(cell), new.find(cell)
+            kept = [{name: each[name] for name in ("configuration", "figures")} for each in (before, after) if each]
+            files[f"cells/{cell.key}.json"] = kept[0] == kept[1] if len(kept) == 2 else None
+        return Rerun(files, _state_notes(about))
 
 
 def scenario_of(about: dict[str, Any], folder: Path) -> Scenario:
@@ -70,6 +87,14 @@ def scenario_of(about: dict[str, Any], folder: Path) -> Scenario:
             raise UserError(f"{values[name]} has changed since {folder} was made from it (sha256 {digest[:12]}… then, "
                             f"{found[name][:12]}… now)")  # fmt: skip
     return scenario
+
+
+def _state_notes(about: dict[str, Any]) -> tuple[str, ...]:
+    if about["dally"] != __version__:
+        return (f"it was made by dally {about['dally']}; this is {__version__}",)
+    if about.get("code") != code_digest():
+        return ("it was made by another state of this version's code",)
+    return ()
 
 
 def _policies(about: dict[str, Any]) -> list[str]:

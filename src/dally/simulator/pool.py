@@ -20,6 +20,7 @@ from typing import Any
 from dally.core.errors import RunError
 
 Sign = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
+INTERRUPTED = 130  # exit code of a worker that Ctrl-C found between two tasks
 Report = Callable[[str, float, int, int], None]  # label, simulated time, jobs ended, jobs in all
 
 
@@ -48,9 +49,13 @@ class Worker:
         ours, theirs = Pipe()
         home = str(Path(dally.version.__file__).resolve().parent.parent)
         paths = [home, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
-        process = subprocess.Popen([sys.executable, "-m", "dally.simulator.worker", str(theirs.fileno())],
-                                   pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})  # fmt: skip
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it takes Ctrl-C once it can answer it
+        try:
+            process = subprocess.Popen([sys.executable, "-m", "dally.simulator.worker", str(theirs.fileno())],
+                                       pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                                       env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})  # fmt: skip
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         ours.send(sys.path)
         return cls(process, ours)
@@ -132,7 +137,9 @@ def _listen(worker: Worker, crew: list[Worker], report: Report | None) -> tuple[
     except (EOFError, OSError):
         crew.remove(worker)
         worker.connection.close()
-        return number, RunError(task.label, f"was being run by a process that {_death(worker.process.wait())}")
+        if (code := worker.process.wait()) in (INTERRUPTED, -signal.SIGINT):
+            return number, StoppedError()
+        return number, RunError(task.label, f"was being run by a process that {_death(code)}")
     if kind == "progress":
         if report is not None:
             report(task.label, *content)

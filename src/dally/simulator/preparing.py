@@ -91,16 +91,28 @@ def _trace(scenario: Scenario, topology: Topology) -> Trace:
 
     source, load = scenario.trace, scenario.load
     if isinstance(source, str) and source.startswith("synth:"):
-        return synthesise(source.removeprefix("synth:"), jobs=scenario.jobs or 1000, seed=scenario.seed, load=load,
-                          capacity=topology.gpus, max_gpus=topology.capacity(None))  # fmt: skip
+        # what durations stand for decides how many GPU-seconds they are: then the load is met below
+        own = load if scenario.duration_means is None else None
+        trace = synthesise(source.removeprefix("synth:"), jobs=scenario.jobs or 1000, seed=scenario.seed, load=own,
+                           capacity=topology.gpus, max_gpus=topology.capacity(None))  # fmt: skip
+        return trace if own == load else at_load(_meaning(trace, scenario), load or 1.0, topology.gpus,
+                                                 topology.capacity)  # fmt: skip
     trace = read(source) if isinstance(source, str) else source
     if scenario.resample:
         trace = resampled(trace, scenario.jobs or len(trace), scenario.seed)
     elif scenario.jobs is not None and scenario.jobs < len(trace):
         trace = replace(trace, jobs=trace.jobs[: scenario.jobs], truths=trace.truths[: scenario.jobs],
                         notes=[*trace.notes, f"only the first {scenario.jobs:,} of {len(trace):,} jobs"])  # fmt: skip
-    trace = _with_known_gpu_types(trace, topology)
+    trace = _meaning(_with_known_gpu_types(trace, topology), scenario)
     return trace if load is None else at_load(trace, load, topology.gpus, topology.capacity)
+
+
+def _meaning(trace: Trace, scenario: Scenario) -> Trace:
+    """The trace with its durations as the scenario understands them."""
+    if scenario.duration_means is None:
+        return trace
+    means = DurationMeans(scenario.duration_means)
+    return replace(trace, truths=[replace(truth, means=means) for truth in trace.truths])
 
 
 def read(name: str) -> Trace:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dally.core.estimates import Estimates
 from dally.core.journal import Journal, Sink
 from dally.core.ledger import Ledger
+from dally.core.memory import Memory
 from dally.core.policy import Meter, Policy
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference, NoInterference
@@ -39,6 +40,7 @@ class Run:
     lost_work_gpu_seconds: float
     packed_throughput: float = 1.0  # the most work a GPU can do at a time, packed as deeply as in this run
     notes: tuple[str, ...] = ()  # what the policy wants a reader to know
+    memory: Memory | None = None  # what the policy remembered in the end
     window: Window | None = None  # whose jobs are measured; None: all
     told: str = ""  # what the policy was told of the future, in words
 
@@ -79,5 +81,5 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     cpu = time.process_time() - started
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
     return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
-               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory),
+               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory), scheduler.memory,
                told=told(policy.uses, "declared", policy.name))  # fmt: skip

@@ -65,15 +65,14 @@ class MeasuredLedger(Ledger):
 
     def __init__(self, whole: Ledger, window: Window) -> None:
         super().__init__(whole.topology, segments=whole.keeps_segments)
+        of_jobs = ("rows", "segments", "_index", "_sinks")
+        self.__dict__.update((name, value) for name, value in vars(whole).items() if name not in of_jobs)
         place: dict[int, int] = {}
         for index, row in enumerate(whole.rows):
             if window.holds(row.job_id, row.submit):
                 place[index] = self._index[row.job_id] = len(self.rows)
                 self.rows.append(row)
         self.segments = [s._replace(row=place[s.row]) for s in whole.segments if s.row in place]
-        self.time, self.busy, self.queue = whole.time, whole.busy, whole.queue
-        self.deepest_pack, self.leaving_gpu_seconds = whole.deepest_pack, whole.leaving_gpu_seconds
-        self.entries, self._groups = whole.entries, whole._groups
         self.first_submit = min((row.submit for row in self.rows), default=None)
         self.last_end = max((row.end for row in self.rows if row.outcome == "finished" and row.end is not None),
                             default=None)  # fmt: skip

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dally.core.errors import PlanError, RunError, UserError
+from dally.simulator.pool import INTERRUPTED
 
 _EVERY = 0.2  # seconds between two signs of life
 
@@ -19,11 +20,14 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     connection = Connection(descriptor)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         sys.path[:] = connection.recv()
         while True:
             work = connection.recv_bytes()
             connection.send(_outcome(work, connection))
-    except (EOFError, BrokenPipeError, ConnectionError, KeyboardInterrupt):
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (EOFError, BrokenPipeError, ConnectionError):
         return  # nobody is there any more
 
 

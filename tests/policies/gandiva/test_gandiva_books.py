@@ -1,4 +1,4 @@
-"""Gandiva's mirror of the servers agrees with the scheduler at every instant, and an event's cost ignores the queue."""
+"""What Gandiva indexes agrees with the scheduler at every instant, and an event's cost ignores the queue."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dally.core.job import Job, Truth
 from dally.core.journal import Journal
 from dally.core.plan import Start
 from dally.core.scheduler import Scheduler
-from dally.core.sharing import Groups
 from dally.policies.gandiva import Gandiva
+from dally.policies.gandiva.memory import GandivaMemory
 from dally.policies.options import make_policy
-from dally.simulator.faults import Faults
+from dally.simulator.faults import Faults, StartRules
 from dally.simulator.meter import NoisyMeter
 
 MODELS = ("lstm", "resnet50", "mobilenetv3-small", "recommendation", "a3c", "vgg16", None)
@@ -36,13 +36,65 @@ def drawn(seed: int, types: tuple[str, ...]) -> list[Spec]:
     return specs
 
 
-def who(groups: Groups) -> set[object]:
-    return {(g.placement, tuple(sorted(tuple(sorted(turn)) for turn in g.turns))) for g in groups}
+def index(policy: Gandiva) -> dict[str, object]:
+    """All that is worked out from the view and the memory; empty orders are as good as none."""
+    servers, ready = policy.servers, policy.ready
+    return {
+        "classes": {wanted: list(listed) for wanted, listed in servers.classes.items() if listed},
+        "high": {wanted: count for wanted, count in servers.high.items() if count},
+        "packed": {wanted: list(jobs) for wanted, jobs in servers.packed.items() if jobs},
+        "listed": dict(servers._listed), "kept": dict(servers._kept), "where": dict(servers._where),
+        "affine": {size: bits for size, bits in servers._affine.items() if bits},
+        "ready": {wanted: list(jobs) for wanted, jobs in ready._of.items() if jobs},
+        "entries": dict(ready._entry),
+    }  # fmt: skip
 
 
+def check_index(policy: Gandiva, scheduler: Scheduler) -> None:
+    """What is kept in step with every plan and event is what would be worked out from nothing."""
+    fresh = make_policy(policy.name)
+    assert isinstance(fresh, Gandiva)
+    before = scheduler.memory.save(scheduler.books.view.topology)
+    fresh.attach(scheduler.books.view, scheduler.memory)
+    assert index(policy) == index(fresh)
+    assert scheduler.memory.save(scheduler.books.view.topology) == before, "to look is not to change"
+
+
+def check_servers(policy: Gandiva, scheduler: Scheduler) -> None:
+    """Heights and affinities are those of the jobs that are there."""
+    view = scheduler.books.view
+    for machine in view.topology.machines:
+        held: Counter[int] = Counter()
+        for group in view.groups.on(machine.index):
+            size = view.job(next(iter(group.members))).gpus
+            held[size] += len(group.turns) * dict(group.placement.slices)[machine.index].bit_count()
+        assert policy.servers.height(machine.index) == -(-sum(held.values()) // machine.gpus)
+        affinity = policy.servers.affinity(machine.index)
+        assert held[affinity] == max(held.values(), default=0)
+        assert bool(policy.servers.idle >> machine.index & 1) == (not held)
+
+
+def check_memory(scheduler: Scheduler) -> None:
+    """Only jobs that hold GPUs are remembered, but for what was learned of models and gangs."""
+    memory, groups = scheduler.memory, scheduler.books.view.groups
+    assert isinstance(memory, GandivaMemory)
+    for table in (memory.alone, memory.watched, memory.packed, memory.trials, memory.apart, memory.grown,
+                  memory.could_grow, memory.rescued):  # fmt: skip
+        assert all(job_id in groups for job_id in table)
+    assert {entry[2] for entry in memory.looks} == set(memory.watched)
+    assert {(order, job_id) for job_id, order in memory.apart.items()} == set(memory.apart_first)
+    assert {(*place, job_id) for job_id, place in memory.could_grow.items()} == set(memory.growing_on)
+    for job_id, trial in memory.trials.items():
+        assert memory.trials[trial.partner].partner == job_id
+        assert groups.of(job_id).placement == trial.placement and trial.partner in groups.of(job_id).turn(job_id)
+
+
+@pytest.mark.parametrize("starts", [None, StartRules(20.0, 0.1)], ids=["at once", "late and refused"])
 @pytest.mark.parametrize("options", ["", "[starvation=10m]", "[slicing=false]", "[variant=dally-paper]", "[height=2]"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_mirror_agrees_with_the_scheduler_in_overload_with_failures(options: str, seed: int) -> None:
+def test_the_indexes_agree_with_the_scheduler_in_overload_with_failures(
+    options: str, seed: int, starts: StartRules | None
+) -> None:
     topology = mixed_cluster(V100=(4, 4, 4, 2), P100=(4, 4, 8)) if seed else cluster(3, 3, 4, gpu_type="V100")
     policy = make_policy(f"gandiva{options}")
     assert isinstance(policy, Gandiva)
@@ -50,27 +102,20 @@ def test_the_mirror_agrees_with_the_scheduler_in_overload_with_failures(options:
 
     def check(scheduler: Scheduler, now: float) -> None:
         nonlocal tallest
-        servers = policy.servers
-        assert servers is not None
-        assert who(servers.groups) == who(scheduler.view.groups)
-        for machine in topology.machines:
-            held: Counter[int] = Counter()
-            for group in scheduler.view.groups.on(machine.index):
-                size = scheduler.jobs[next(iter(group.members))].gpus
-                held[size] += len(group.turns) * dict(group.placement.slices)[machine.index].bit_count()
-            assert servers.height(machine.index) == -(-sum(held.values()) // machine.gpus)
-            affinity = servers.affinity(machine.index)
-            assert held[affinity] == max(held.values(), default=0)
-            assert bool(servers.idle >> machine.index & 1) == (not held)
-        tallest = max([tallest, *(len(group.turns) for group in scheduler.view.groups)])
-        for group in scheduler.view.groups:
+        check_index(policy, scheduler)
+        check_servers(policy, scheduler)
+        check_memory(scheduler)
+        groups = scheduler.books.view.groups
+        tallest = max([tallest, *(len(group.turns) for group in groups)])
+        for group in groups:
             assert all(len(turn) <= 2 for turn in group.turns)
 
     faults = Faults(len(topology.machines), mtbf=20_000, mttr=500, job_mtbf=20_000, retries=10_000,
                     checkpoint_interval=50, seed=seed) if seed else None  # fmt: skip
     with watched_steps(check):
         played = play(drawn(seed, topology.gpu_types), topology, policy, network="level-penalty", cost="gandiva",
-                      faults=faults, interference=CatalogInterference(), meter=NoisyMeter(0.02, seed))  # fmt: skip
+                      faults=faults, interference=CatalogInterference(), meter=NoisyMeter(0.02, seed),
+                      starts=starts)  # fmt: skip
     assert {row.outcome for row in played.run.ledger.rows} == {"finished"}
     limit = {"[slicing=false]": 2, "[variant=dally-paper]": 1, "[height=2]": 2, "": 4}.get(options)
     assert limit is None or tallest <= limit

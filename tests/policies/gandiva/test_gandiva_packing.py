@@ -10,9 +10,7 @@ from builders import Played, Spec, cluster, job, play
 from dally.catalog.interference import CatalogInterference
 from dally.core import plan as pl
 from dally.core.job import Job
-from dally.core.journal_text import encode
-from dally.policies.gandiva import Gandiva
-from dally.policies.options import make_policy
+from dally.policies.gandiva.memory import GandivaMemory
 from dally.simulator.meter import NoisyMeter
 
 ONE = cluster(1, gpu_type="V100")
@@ -37,6 +35,13 @@ def packs(played: Played) -> list[tuple[float, pl.Reshare | pl.Migrate]]:
 
 def undone(played: Played) -> list[tuple[float, pl.Reshare]]:
     return [(t, e) for t, e in played.of(pl.Reshare) if e.share.beside is None]  # type: ignore[union-attr]
+
+
+def counts(played: Played) -> tuple[int, int, int]:
+    """Trials; of these, kept and undone."""
+    memory = played.run.memory
+    assert isinstance(memory, GandivaMemory)
+    return memory.tried, memory.kept, memory.parted
 
 
 def two(duration: float = 2000, a: str = "lstm", b: str = "lstm") -> list[Spec]:
@@ -70,13 +75,11 @@ def test_what_does_not_fit_the_memory_is_not_tried() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_packed_pair_that_hurts_is_undone_within_forty_minibatches_and_not_tried_again(seed: int) -> None:
-    policy = make_policy(f"gandiva[minibatches=20,seed={seed}]")
-    played = play(two(), ONE, policy, interference=Pairs(lstm_lstm=2.4), meter=NoisyMeter(0.02, seed))
+    played = play(two(), ONE, f"gandiva[minibatches=20,seed={seed}]", interference=Pairs(lstm_lstm=2.4), meter=NoisyMeter(0.02, seed))
     ((began, _),) = packs(played)
     ((ended, _),) = undone(played)
     assert 20 <= (ended - began) / 2.4 <= 40
-    assert isinstance(policy, Gandiva) and policy.packing is not None
-    assert policy.packing.counts == {"tried": 1, "undone": 1}
+    assert counts(played) == (1, 0, 1)
 
 
 def test_after_an_undone_trial_the_next_neighbour_is_tried() -> None:
@@ -111,11 +114,11 @@ def test_a_neighbour_that_ends_during_the_trial_ends_the_trial() -> None:
     assert {played.outcome(j) for j in "ab"} == {"finished"}
 
 
-def journal(seed: int, noise: int = 0) -> str:
+def journal(seed: int, noise: int = 0) -> list[object]:
     specs = [job(f"j{i}", 1 + i % 2, 900 + 50 * i, 10 * i, model=("lstm", "a3c", "resnet50")[i % 3]) for i in range(12)]
     played = play(specs, cluster(2, 2, gpu_type="V100"), f"gandiva[seed={seed}]", interference=CatalogInterference(),
                   meter=NoisyMeter(0.3, noise), cost="gandiva")  # fmt: skip
-    return "".join(encode(now, entry) for now, entry in played.entries)
+    return list(played.entries)
 
 
 def test_the_same_seed_gives_the_same_journal_and_another_seed_other_noise() -> None:

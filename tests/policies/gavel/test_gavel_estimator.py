@@ -31,28 +31,41 @@ def test_known_entries_stay_as_they_are() -> None:
 
 def test_a_measurement_counts_half_against_the_value_before() -> None:
     learned = Estimator()
-    learned.observe("a", 0, 10.0)
-    learned.observe("a", 0, 20.0)
-    assert learned.rates("a", [0]) == (15.0,)
-    learned.observe("a", 1, math.inf)
-    learned.observe("a", 1, 0.0)
-    assert not learned.estimates("a", [1])[0].measured
+    learned.observe("a", (1, 0), 10.0)
+    learned.observe("a", (1, 0), 20.0)
+    assert learned.rates("a", ((1, 0),)) == (15.0,)
+    learned.observe("a", (1, 1), math.inf)
+    learned.observe("a", (1, 1), 0.0)
+    assert not learned.estimates("a", ((1, 1),))[0].measured
 
 
 def test_an_estimate_says_how_sure_it_is() -> None:
     learned = Estimator()
     for i in range(12):
         for column, speed in enumerate((1.0, 2.0, 6.0)):
-            learned.observe(f"type {i}", column, (i + 1) * speed * (1.0 + 0.1 * ((i + column) % 3)))
-    learned.observe("new", 0, 4.0)
-    measured, guessed = learned.estimates("new", [0, 2])
+            learned.observe(f"type {i}", (1, column), (i + 1) * speed * (1.0 + 0.1 * ((i + column) % 3)))
+    learned.observe("new", (1, 0), 4.0)
+    measured, guessed = learned.estimates("new", ((1, 0), (1, 2)))
     assert measured.measured and measured.low == measured.high == 4.0
     assert guessed.low < guessed.rate < guessed.high
     assert guessed.low < 24.0 < guessed.high
 
 
 def test_nothing_measured_means_all_alike() -> None:
-    assert Estimator().rates("anything", [0, 1, 2]) == (1.0, 1.0, 1.0)
+    assert Estimator().rates("anything", ((1, 0), (1, 1), (1, 2))) == (1.0, 1.0, 1.0)
+
+
+def test_what_was_measured_is_all_an_estimator_knows() -> None:
+    learned = Estimator()
+    for i in range(9):
+        learned.observe(f"type {i % 4}", (2 ** (i % 3), (i * 5) % 3), 1.0 + i)
+    said = learned.measured
+    assert learned.measured is said, "the same as long as nothing changes"
+    again, ways = Estimator(said), tuple((gpus, column) for gpus in (1, 2, 4) for column in range(3))
+    for kind in ("type 0", "type 3", "never seen", None):
+        assert again.rates(kind, ways) == learned.rates(kind, ways)
+    learned.observe("type 0", (1, 0), 77.0)
+    assert learned.measured is not said
 
 
 @pytest.mark.reference

@@ -28,7 +28,7 @@ def shared(jobs: Sequence[Spec], topology: Topology, interference: Interference,
     """Run, and look after every instant: every group is one job or one pair, and all its jobs run at once."""
 
     def check(scheduler: Scheduler, now: float) -> None:
-        for group in scheduler.view.groups:
+        for group in scheduler.books.view.groups:
             assert len(group.turns) == 1 and len(group) <= 2, f"at {now}: {group.turns}"
 
     with watched_steps(check):
@@ -149,10 +149,10 @@ def measured(models: str, cluster_text: str = "v100", interference: str = "auto"
     speeds: dict[str, float] = {}
 
     def check(scheduler: Scheduler, now: float) -> None:
-        for group in scheduler.view.groups:
+        for group in scheduler.books.view.groups:
             for job_id in group.members:
                 for other in group.others(job_id):
-                    speeds[f"{job_id[0]} beside {other[0]}"] = scheduler.jobs[job_id].speed
+                    speeds[f"{job_id[0]} beside {other[0]}"] = scheduler.books.jobs[job_id].speed
 
     with watched_steps(check):
         return made.run(SHARED), speeds

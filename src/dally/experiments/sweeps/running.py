@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dally.version import __version__
 from dally.core.errors import PlanError, RunError, UserError
 from dally.core.units import show_time
 from dally.experiments.folder import make_folder, write_json
@@ -20,6 +19,7 @@ from dally.experiments.sweeps.results import SweepResult, collect
 from dally.experiments.sweeps.spec import Cell, SweepSpec
 from dally.simulator.digests import code_digest
 from dally.simulator.pool import StoppedError, Task, portable, run_tasks
+from dally.version import __version__
 
 
 def run_sweep(spec: SweepSpec, out: Path, *, workers: int | None = None, on: str | None = None,

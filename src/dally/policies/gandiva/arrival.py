@@ -9,13 +9,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool, lowest_gpus
 from dally.core.placement import Placement
 from dally.core.plan import Demand
-from dally.core.ranking import Bucket
 from dally.policies.gandiva.draft import Draft
 from dally.policies.gandiva.elastic import Elastic
 from dally.policies.gandiva.memory import Class
@@ -66,32 +62,29 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
 
 def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
     """Start waiting jobs in order of submission; who does not fit is passed by others (`limit` 1: no step 4)."""
-    waiting = draft.view.waiting
-    begun = Counter(job.demand for job in draft.started)
-    heads = {demand: begun[demand] for demand, bucket in waiting.buckets.items() if begun[demand] < len(bucket)}
+    lent = bool(draft.memory.grown)
+    if not lent and all(place(draft, bucket.demand, None, limit) is None for bucket, _ in draft.still_waiting()):
+        return  # by far the most frequent answer, in whatever order they are asked
+    heads = {bucket.demand: bucket.key(begun, draft.now) for bucket, begun in draft.still_waiting()}
     while heads:
-        demand = min(heads, key=lambda d: waiting.buckets[d].key(heads[d], draft.now))
-        bucket = waiting.buckets[demand]
+        demand = min(heads, key=heads.__getitem__)
         placement = place(draft, demand, elastic, limit)
         if placement is None:
             del heads[demand]  # jobs of one demand are alike: no other of them fits either
             continue
-        draft.start(_head(bucket, heads), placement)
-        if heads[demand] == len(bucket):
+        bucket = draft.view.waiting.buckets[demand]
+        draft.start(bucket.job(draft.begun[demand]), placement)
+        if draft.begun[demand] < len(bucket):
+            heads[demand] = bucket.key(draft.begun[demand], draft.now)
+        else:
             del heads[demand]
 
 
 def place(draft: Draft, demand: Demand, elastic: Elastic | None, limit: int) -> Placement | None:
     """The five steps for one job; GPUs lent to grown jobs come back before anybody takes turns."""
     placement = on_free_gpus(draft.free, draft.servers, demand)
-    if placement is None and elastic is not None and elastic.reclaim(draft, demand):
+    if placement is None and elastic is not None and draft.memory.grown and elastic.reclaim(draft, demand):
         placement = on_free_gpus(draft.free, draft.servers, demand)
     if placement is None and limit > 1:
         placement = on_shared_gpus(draft.servers, demand, limit)
     return placement
-
-
-def _head(bucket: Bucket, heads: dict[Demand, int]) -> ActiveJob:
-    job = bucket.job(heads[bucket.demand])
-    heads[bucket.demand] += 1
-    return job

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+
 from dally.core.active import ActiveJob
 from dally.core.placement import Placement
-from dally.core.plan import Migrate, Plan, Preempt, Reshare, Resize, Start
+from dally.core.plan import Demand, Migrate, Plan, Preempt, Reshare, Resize, Start
 from dally.core.policy import View
+from dally.core.ranking import Bucket
 from dally.core.sharing import Share
 from dally.policies.gandiva.memory import GandivaMemory
 from dally.policies.gandiva.ready import Ready
@@ -25,23 +29,31 @@ class Draft(Moment):
     """Decisions in order. No job is touched twice in one plan. To be used inside trials of the view's free GPUs and
     groups."""
 
-    __slots__ = ("changed", "free", "groups", "moved", "plan", "preempted", "quantum", "started")
+    __slots__ = ("begun", "changed", "free", "groups", "moved", "plan", "preempted", "quantum")
 
-    def __init__(self, moment: Moment, quantum: float) -> None:
-        super().__init__(moment.view, moment.memory, moment.now, moment.servers, moment.ready)
-        self.free, self.groups, self.quantum = self.view.free, self.view.groups, quantum
+    def __init__(self, view: View, memory: GandivaMemory, now: float, servers: Servers, ready: Ready,
+                 quantum: float) -> None:  # fmt: skip
+        super().__init__(view, memory, now, servers, ready)
+        self.free, self.groups, self.quantum = view.free, view.groups, quantum
         self.plan: Plan = []
         self.moved: set[str] = set()  # jobs this plan says something about
-        self.started: list[ActiveJob] = []
+        self.begun: dict[Demand, int] = defaultdict(int)  # the first so many of those who wait
         self.preempted: list[str] = []
         self.changed: dict[Placement, None] = {}  # GPUs that somebody left or came to
+
+    def still_waiting(self) -> Iterator[tuple[Bucket, int]]:
+        """Demands of which this plan has not started everybody, and how many it has."""
+        for demand, bucket in self.view.waiting.buckets.items():
+            begun = self.begun.get(demand, 0)
+            if not begun or begun < len(bucket):
+                yield bucket, begun
 
     def may_touch(self, job_id: str) -> bool:
         """It runs, as far as anybody knows, and this plan has not said anything about it."""
         if job_id in self.moved:
             return False
         job = self.view.job(job_id)
-        return job.movable and job.placement is not None and self.servers.up(job.placement)
+        return job.movable and (not self.view.down or (job.placement is not None and self.servers.up(job.placement)))
 
     def share(self, job: ActiveJob, beside: str | None = None) -> Share:
         """Weighted round robin: a job of priority p > 0 has the weight 1 + p (ours; the paper names no weights)."""
@@ -51,7 +63,7 @@ class Draft(Moment):
         share = self.share(job)
         self.plan.append(Start(job.id, placement, share=share))
         self._enter(job, placement, share)
-        self.started.append(job)
+        self.begun[job.demand] += 1
 
     def migrate(self, job: ActiveJob, placement: Placement, beside: str | None = None) -> None:
         share = self.share(job, beside)

@@ -22,7 +22,7 @@ class Elastic:
 
     def hear(self, moment: Moment, machines: Iterable[int]) -> None:
         """GPUs of these servers changed hands: their idle time starts anew."""
-        for machine in machines:
+        for machine in machines if moment.memory.could_grow else ():
             if _on(moment.memory, machine):
                 self._look(moment, MachineNumber(machine))
 
@@ -38,7 +38,7 @@ class Elastic:
 
     @staticmethod
     def found(moment: Moment, job: ActiveJob, placement: Placement) -> None:
-        """Somebody else made the job as large as it is: of what it has beyond its size, it gives back what is needed."""
+        """Somebody else made the job as large as it is: what it has beyond its size is lent to it."""
         if len(placement.slices) == 1 and placement.gpus > job.gpus:
             ((machine, mask),) = placement.slices
             moment.memory.grown[job.id] = Placement.of([(machine, lowest_gpus(mask, job.gpus))])
@@ -66,7 +66,7 @@ class Elastic:
             jobs = _on(memory, machine)
             if memory.idle_next.get(machine) != when or not jobs:
                 continue
-            if len(draft.view.waiting) > len(draft.started):
+            if len(draft.view.waiting) > sum(draft.begun.values()):
                 self._look(draft, machine)  # somebody waits, if not for these GPUs: later, perhaps
                 continue
             for job_id in jobs:
@@ -109,8 +109,6 @@ class Elastic:
 
 def _on(memory: GandivaMemory, machine: int) -> list[str]:
     """Jobs of a server that could grow."""
-    if not memory.growing_on:
-        return []
     return [job_id for _, _, job_id in memory.growing_on.irange((machine,), (machine + 1,))]
 
 

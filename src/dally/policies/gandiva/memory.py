@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
 
 class GandivaMemory(Memory):
-    """Jobs by id. What follows from who is on which GPUs is not here: the view knows, `servers` and `ready` index it."""
+    """Jobs by id. Who is on which GPUs is not here: the view knows, and `servers` and `ready` index it."""
 
     order: int = 0  # counts whatever has an order of its own: looks, packings, gangs apart, jobs that could grow
 

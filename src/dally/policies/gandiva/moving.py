@@ -65,9 +65,10 @@ class Migration:
     def lower_heights(self, draft: Draft, overloaded: bool) -> None:
         """Free GPUs take over turns and, once nobody waits any more, packed jobs. Without any, the highest group
         hands a turn to the lowest."""
-        servers = draft.servers
-        high = {wanted for wanted, listed in servers.classes.items() if listed and listed[-1][0] > 1}
-        for wanted in sorted(high | {wanted for wanted, jobs in servers.packed.items() if jobs}):
+        found = {wanted for wanted, groups in draft.servers.high.items() if groups}
+        if draft.memory.packed:
+            found |= {wanted for wanted, jobs in draft.servers.packed.items() if jobs}
+        for wanted in sorted(found):
             for _ in range(_MOVES):
                 if not self._lower(draft, wanted, overloaded):
                     break
@@ -123,8 +124,8 @@ class Migration:
         for _, job_id in list(islice(memory.apart_first, _MOVES)):
             job = draft.view.job(job_id)
             group = draft.groups.of(job_id)
-            self.forget(memory, job_id)
             if _name(job) in memory.no_use or len(group) > 1 or group.placement.gpus != job.gpus:
+                self.forget(memory, job_id)
                 continue
             _note_apart(memory, job_id)  # behind the others, which have their turn at the next event
             if self._movable(draft, job_id) and (target := self._closer(draft, group)) is not None:
@@ -159,8 +160,11 @@ class Migration:
 
     def _nearly_empty(self, draft: Draft, pool: Pool, level: int) -> int | None:
         sets = pool.at_least[level]
-        for count in range(len(sets) - 1, 0, -1):
-            exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0) & ~draft.servers.idle
+        used, more = ~draft.servers.idle, 0
+        fewest = math.ceil(self.threshold * draft.servers.smallest[pool.gpu_type])
+        for count in range(len(sets) - 1, fewest - 1, -1):
+            exactly = sets[count] & ~more & used
+            more = sets[count]
             for server in bits(exactly):
                 if count >= math.ceil(self.threshold * draft.free.topology.machines[server].gpus):
                     return server
@@ -182,9 +186,9 @@ class Migration:
     @staticmethod
     def _fuller(draft: Draft, sets: list[int], server: int, size: int) -> int | None:
         """The fullest other server with room, for jobs of this size if there is one; never an emptier one."""
+        others = ~draft.servers.idle & ~(1 << server)
         for count in range(size, draft.free.masks[server].bit_count()):
-            exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0)
-            exactly &= ~draft.servers.idle & ~(1 << server)
+            exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0) & others
             for candidates in (exactly & draft.servers.affine(size), exactly):
                 if candidates:
                     return (candidates & -candidates).bit_length() - 1
@@ -192,6 +196,9 @@ class Migration:
 
 
 def _note_apart(memory: GandivaMemory, job_id: str) -> None:
+    before = memory.apart.get(job_id)
+    if before is not None:
+        memory.apart_first.remove((before, job_id))
     order = memory.apart[job_id] = memory.next()
     memory.apart_first.add((order, job_id))
 

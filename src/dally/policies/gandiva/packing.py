@@ -4,7 +4,6 @@ GPU least, if their memory fits. It is a trial: it stays if together they do mor
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from dally.core.active import ActiveJob
@@ -27,10 +26,9 @@ class Packing:
     def refresh(self, moment: Moment, group: Group | None) -> None:
         """Somebody came, went, was profiled or is in another turn: who of these jobs can be packed now."""
         if group:
-            _look_again(moment, moment.servers.class_of(group))
-            self.index(moment, group)
+            _look_again(moment, self.index(moment, group))
 
-    def index(self, moment: Moment, group: Group) -> None:
+    def index(self, moment: Moment, group: Group) -> Class:
         """Ready is who is profiled, alone in its turn, not grown."""
         found = moment.servers.class_of(group)
         for turn in group.turns:
@@ -40,6 +38,7 @@ class Packing:
                     moment.ready.put(found, (self.watch.utilization(job), job.number, job_id))
                 else:
                     moment.ready.drop(job_id)
+        return found
 
     def end_trial(self, moment: Moment, job_id: str) -> bool:
         """Judged, or one of the two is gone and there is nothing to judge. False where there was no trial."""
@@ -93,9 +92,8 @@ class Packing:
     @staticmethod
     def _waits(draft: Draft, wanted: Class) -> bool:
         buckets = draft.view.waiting.buckets
-        started = Counter(job.demand for job in draft.started)
         demands = (Demand(wanted.gpus, wanted.gpu_type), Demand(wanted.gpus, None))
-        return any(demand in buckets and len(buckets[demand]) > started[demand] for demand in demands)
+        return any(demand in buckets and len(buckets[demand]) > draft.begun[demand] for demand in demands)
 
     def _pack(self, draft: Draft, wanted: Class) -> bool:
         ready = draft.ready.of(wanted)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -26,12 +25,13 @@ from dally.policies.gandiva.packing import Packing
 from dally.policies.gandiva.ready import Ready
 from dally.policies.gandiva.servers import Servers
 from dally.policies.gandiva.starving import Starvation
-from dally.policies.options import option, written
+from dally.policies.options import option, unless, when, written
 
 _PAPER = "OSDI'18"
+_WHOLE = unless("variant=dally-paper is affinity and migration only", variant="dally-paper")
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed)
-_HEARD = (*_GONE, ev.MachineDown, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate, Resize,
-          Reshare, Preempt)  # fmt: skip
+_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate,
+                    Resize, Reshare, Preempt))  # fmt: skip
 
 
 class Gandiva(PolicyBase):
@@ -43,16 +43,21 @@ class Gandiva(PolicyBase):
 
     @dataclass(frozen=True, slots=True)
     class Options:
-        quantum: float = option(60.0, "a turn of weight 1 on shared GPUs", source=_PAPER, unit="s")
-        slicing: bool = option(True, "jobs of one size take turns where no GPUs are free", source=_PAPER)
-        height: int = option(4, "turns on the same GPUs at most; who comes then waits")
-        packing: bool = option(True, "under overload, try jobs beside each other", source=_PAPER)
+        quantum: float = option(60.0, "a turn of weight 1 on shared GPUs", source=_PAPER, unit="s", only_with=_WHOLE)
+        slicing: bool = option(True, "jobs of one size take turns where no GPUs are free", source=_PAPER,
+                               only_with=_WHOLE)  # fmt: skip
+        height: int = option(4, "turns on the same GPUs at most; who comes then waits",
+                             only_with=(_WHOLE, when("without slicing nobody takes turns", slicing=True)))  # fmt: skip
+        packing: bool = option(True, "under overload, try jobs beside each other", source=_PAPER, only_with=_WHOLE)
         migration: bool = option(True, "lower heights, bring gangs together, empty servers", source=_PAPER)
-        grow_shrink: bool = option(True, "jobs that declare it use idle GPUs of their server", source=_PAPER)
+        grow_shrink: bool = option(True, "jobs that declare it use idle GPUs of their server", source=_PAPER,
+                                   only_with=_WHOLE)  # fmt: skip
         minibatches: int = option(20, "mini-batches over which a job is measured before it is judged")
         gain: float = option(0.05, "how much better a pair or a move must be than before to be kept")
-        defragment: float = option(0.75, "share of free GPUs from which a server is emptied")
-        grow_after: float = option(300.0, "how long GPUs must be idle before a job grows onto them", unit="s")
+        defragment: float = option(0.75, "share of free GPUs from which a server is emptied",
+                                   only_with=when("migration is off", migration=True))  # fmt: skip
+        grow_after: float = option(300.0, "how long GPUs must be idle before a job grows onto them", unit="s",
+                                   only_with=(_WHOLE, when("grow_shrink is off", grow_shrink=True)))  # fmt: skip
         starvation: float | None = option(None, "who has waited for so long gets its turn, whatever is in the way; "
                                           "none: as in the paper, never", unit="s")  # fmt: skip
         seed: int = option(0, "of the noise in what is measured")
@@ -82,22 +87,20 @@ class Gandiva(PolicyBase):
         """Index who is where and who could be packed: all that follows from the view and the memory."""
         self.servers, self.ready = Servers(view, memory), Ready(memory.draft)
         if self.packing is not None:
-            moment = self._moment(view, memory, 0.0)
+            moment = Moment(view, memory, 0.0, self.servers, self.ready)
             for group in view.groups:
                 self.packing.index(moment, group)
-
-    def _moment(self, view: View, memory: GandivaMemory, now: float) -> Moment:
-        return Moment(view, memory, now, self.servers, self.ready)
 
     # --- what happened --------------------------------------------------------------------------------------
 
     def hear(self, view: View, memory: GandivaMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         """Jobs that are gone from their GPUs: their groups are smaller, their neighbours' trials void."""
-        moment = self._moment(view, memory, now)
+        heard = [entry for entry in entries if type(entry) in _HEARD]
+        if not heard:
+            return ()
+        moment = Moment(view, memory, now, self.servers, self.ready)
         touched: set[int] = set()
-        for entry in entries:
-            if not isinstance(entry, _HEARD):
-                continue
+        for entry in heard:
             if isinstance(entry, (*_GONE, Preempt)):
                 touched |= self._gone(moment, entry.job)
             elif isinstance(entry, (ev.MachineDown, ev.MachineUp)):
@@ -106,7 +109,7 @@ class Gandiva(PolicyBase):
                 touched.add(machine)
             elif isinstance(entry, ev.MachinesChanged):
                 touched |= {machine.index for machine in view.topology.machines}
-            else:
+            elif isinstance(entry, (ev.ContactRestored, Start, Migrate, Resize, Reshare)):
                 touched |= self._found(moment, entry)
         if self.elastic is not None and touched:
             self.elastic.hear(moment, touched)
@@ -163,7 +166,7 @@ class Gandiva(PolicyBase):
     def plan(self, view: View, memory: GandivaMemory, now: float) -> Plan:
         """What is due is judged first; then who waits is served; what is left over makes the others faster."""
         with view.free.trial(), view.groups.trial():
-            draft = Draft(self._moment(view, memory, now), self.options.quantum)
+            draft = Draft(view, memory, now, self.servers, self.ready, self.options.quantum)
             self._judge(draft)
             if self.starving is not None:
                 self.starving.serve(draft)
@@ -206,17 +209,14 @@ class Gandiva(PolicyBase):
 
     def _settle(self, draft: Draft) -> None:
         """Take note of what this plan does: who is where, who is to be profiled there, whose neighbours changed."""
-        machines: set[int] = set()
         for action in draft.plan:
             if isinstance(action, (Start, Migrate, Resize)):
                 self._placed(draft, draft.view.job(action.job), action.placement, packed=_packed(action))
-                machines |= {machine for machine, _ in action.placement.slices}
-        for placement in draft.changed:
-            machines |= {machine for machine, _ in placement.slices}
-            if self.packing is not None:
+        if self.packing is not None:
+            for placement in draft.changed:
                 self.packing.refresh(draft, draft.groups.at(placement))
-        if self.elastic is not None and machines:
-            self.elastic.hear(draft, machines)
+        if self.elastic is not None:
+            self.elastic.hear(draft, {machine for placement in draft.changed for machine, _ in placement.slices})
 
     def _placed(self, moment: Moment, job: ActiveJob, placement: Placement, packed: bool = False) -> None:
         memory = moment.memory
@@ -236,8 +236,7 @@ def _packed(action: Start | Migrate | Resize) -> bool:
 
 
 def _still_waiting(draft: Draft) -> list[Demand]:
-    started = Counter(job.demand for job in draft.started)
-    return [demand for demand, bucket in draft.view.waiting.buckets.items() if len(bucket) > started[demand]]
+    return [bucket.demand for bucket, _ in draft.still_waiting()]
 
 
 def _just_after(now: float) -> float:
@@ -255,7 +254,7 @@ def _waits(demand: Demand, limit: int) -> Wait:
 
 
 def _check(options: Gandiva.Options) -> None:
-    """Values that make no sense, and options that would do nothing, are refused in a sentence."""
+    """Values that make no sense are refused in a sentence."""
     def refuse(text: str) -> None:
         raise UserError(f"policy 'gandiva': {text}")
 
@@ -271,17 +270,3 @@ def _check(options: Gandiva.Options) -> None:
         refuse("grow_after must be a time above 0: GPUs are never idle for ever, nor is it looked at them all the time")
     if options.starvation == 0:
         refuse("starvation=0 would help everybody at once; write none or a time above 0")
-    defaults = {f.name: f.default for f in fields(options)}
-    idle: dict[str, str] = {}
-    if options.variant == "dally-paper":
-        idle |= dict.fromkeys(("slicing", "height", "packing", "grow_shrink", "grow_after", "quantum"),
-                              "variant=dally-paper is affinity and migration only")  # fmt: skip
-    if not options.slicing:
-        idle["height"] = "without slicing nobody takes turns"
-    if not options.grow_shrink:
-        idle["grow_after"] = "grow_shrink is off"
-    if not options.migration:
-        idle["defragment"] = "migration is off"
-    for name, why in idle.items():
-        if getattr(options, name) != defaults[name]:
-            refuse(f"{name} would do nothing here: {why}")

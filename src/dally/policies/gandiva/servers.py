@@ -42,10 +42,12 @@ class Servers:
     def __init__(self, view: View, memory: GandivaMemory) -> None:
         self.view, self._memory = view, memory
         machines, draft = view.topology.machines, memory.draft
-        self._largest = {kind: max(m.gpus for m in machines if m.gpu_type == kind)
-                         for kind in view.topology.gpu_types}  # fmt: skip
-        self.classes: ByClass[tuple[int, Placement]] = ByClass(draft)  # (turns, GPUs) of groups on servers of their affinity
+        sizes = {kind: [m.gpus for m in machines if m.gpu_type == kind] for kind in view.topology.gpu_types}
+        self._largest = {kind: max(gpus) for kind, gpus in sizes.items()}
+        self.smallest = {kind: min(gpus) for kind, gpus in sizes.items()}  # GPUs of the smallest server
+        self.classes: ByClass[tuple[int, Placement]] = ByClass(draft)  # (turns, GPUs) where servers are for the class
         self.packed: ByClass[tuple[int, str]] = ByClass(draft)  # (order, job) of jobs packed beside another
+        self.high: Table[Class, int] = Table(draft)  # how many of them have more than one turn
         self._listed: Table[Placement, tuple[Class, int]] = Table(draft)  # under which turns a group is in `classes`
         self._kept: Table[Placement, int] = Table(draft)  # turns kept for jobs on trial, should it be undone
         self._where: Table[str, Placement] = Table(draft)  # on which GPUs a job was counted
@@ -166,7 +168,7 @@ class Servers:
             if after != before:
                 self._change(machine, before, after)
         self._list(placement)
-        for turn in group.turns if group is not None else ():
+        for turn in group.turns if group is not None and self._memory.packed else ():
             if len(turn) == 1:  # who was packed beside it is gone
                 self._unpacked(turn[0], placement)
 
@@ -202,19 +204,24 @@ class Servers:
         """Put the group where arrivals of its class look for it: only on servers for its size, and never grown."""
         group = self.view.groups.at(placement)
         entry: tuple[Class, int] | None = None
-        if group is not None and placement.gpus == self.size(group) == self.affinity(placement.slices[0][0]):
-            if self.up(placement):
-                entry = Class(self.gpu_type(placement), placement.gpus), self.turns(group)
+        fits = group is not None and placement.gpus == self.size(group) == self.affinity(placement.slices[0][0])
+        if group is not None and fits and self.up(placement):
+            entry = Class(self.gpu_type(placement), placement.gpus), self.turns(group)
         known = self._listed.get(placement)
         if known == entry:
             return
         if known is not None:
-            self.classes[known[0]].remove((known[1], placement))
+            wanted, turns = known
+            self.classes[wanted].remove((turns, placement))
+            if turns > 1:
+                self.high[wanted] -= 1
         if entry is None:
             del self._listed[placement]
         else:
-            self.classes[entry[0]].add((entry[1], placement))
-            self._listed[placement] = entry
+            wanted, turns = self._listed[placement] = entry
+            self.classes[wanted].add((turns, placement))
+            if turns > 1:
+                self.high[wanted] = self.high.get(wanted, 0) + 1
 
     def _held(self, machine: int, but: Group | None) -> dict[int, int]:
         """GPUs × turns on a server by size of job, without those of one group."""

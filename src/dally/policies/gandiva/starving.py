@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from dally.core.active import ActiveJob
@@ -30,10 +29,7 @@ class Starvation:
     @staticmethod
     def _heads(draft: Draft) -> Iterator[ActiveJob]:
         """The first job of each demand that this plan has not started."""
-        started = Counter(job.demand for job in draft.started)
-        for demand, bucket in draft.view.waiting.buckets.items():
-            if started[demand] < len(bucket):
-                yield bucket.job(started[demand])
+        return (bucket.job(begun) for bucket, begun in draft.still_waiting())
 
     def serve(self, draft: Draft) -> None:
         """The longest waiting first: free GPUs, or turns beyond the height limit. Where there are neither, servers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from dally.policies.gavel.prices import parse_pairs, prices_of
 from dally.policies.gavel.standings import Floats
 
 if TYPE_CHECKING:
-    from dally.policies.gavel.allocation.solver import Solver
     from dally.policies.gavel.pairs import Partners
 
 COUNTS_MONEY = ("cost", "cost-slo")
@@ -66,7 +65,6 @@ class Allotter:
         self.prices: tuple[float, ...] = ()
         if options.objective in COUNTS_MONEY:
             self.prices, self.unpriced = prices_of(columns.kinds, said)
-        self._solver: Solver | None = None
         self.partners: Partners | None = None  # with space sharing: who may run beside whom
         self.together: dict[Row, Fractions] = {}  # time the last allocation gives to pairs
 
@@ -149,8 +147,6 @@ class Allotter:
         from dally.policies.gavel.allocation.objectives import OBJECTIVES
         from dally.policies.gavel.allocation.solver import Solver
 
-        if self._solver is None:
-            self._solver = Solver()
         name, aware = self.options.objective, self.options.aware
         if name == "isolated":
             return isolated(problem)
@@ -161,18 +157,22 @@ class Allotter:
             running = {job: self.columns.kind_of[column] for job, column in memory.running.items() if job in ones}
             matched = allox(alone, running=running, aware=aware)
             return Allocation({**shared.fractions, **matched.fractions}, matched.objective, matched.notes)
-        solve: Callable[..., Allocation] = OBJECTIVES[name]
-        if name == "hierarchical":
-            return solve(problem, inside=self.options.inside, aware=aware, solver=self._solver)
-        if name in COUNTS_MONEY:
-            return solve(problem, form=self.options.cost_form, aware=aware, solver=self._solver)
-        if name == "max-min-fairness" and self.options.optimum == "filled":
-            return solve(problem, aware=aware, solver=self._solver, fill=True)
         if self.options.optimum == "central" and name in ("max-min-fairness", "makespan", "finish-time-fairness"):
             central = _central(problem, name, aware)
             if central is not None:
                 return central
-        return solve(problem, aware=aware, solver=self._solver)
+        solve: Callable[..., Allocation] = OBJECTIVES[name]
+        more: dict[str, Any] = {}
+        if name == "hierarchical":
+            more["inside"] = self.options.inside
+        elif name in COUNTS_MONEY:
+            more["form"] = self.options.cost_form
+        elif name == "max-min-fairness" and self.options.optimum == "filled":
+            more["fill"] = True
+        solver = Solver(memory.warmth)
+        found = solve(problem, aware=aware, solver=solver, **more)
+        memory.warmth = solver.warmth()
+        return found
 
 
 def _central(problem: Problem, name: str, aware: bool) -> Allocation | None:

@@ -94,6 +94,9 @@ class PaperRounds:
             elif kind is ev.MachinesChanged:
                 memory.freed = memory.restless = memory.changed = True
                 memory.beside.clear()
+            elif kind is ev.ContactRestored and self._is_strange(view, view.job(entry.job)):  # type: ignore[union-attr, arg-type]
+                memory.strangers[entry.job] = True  # type: ignore[union-attr, index]
+                memory.freed = memory.restless = True
             elif isinstance(entry, (pl.Start, pl.Migrate, pl.Resize)):
                 self._find(view, memory, entry.job, entry.placement)
                 memory.freed = memory.restless = True
@@ -120,11 +123,19 @@ class PaperRounds:
     def _lose(self, memory: PaperMemory, job_id: str) -> None:
         """It has no GPUs any more."""
         memory.running.pop(job_id, None)
+        memory.strangers.pop(job_id, None)
 
     def _find(self, view: View, memory: PaperMemory, job_id: str, placement: Placement) -> None:
-        """Somebody else gave it these GPUs: its time counts there."""
+        """Somebody else gave it these GPUs: its time counts there, unless it cannot go on so."""
+        self._lose(memory, job_id)
         if job_id in memory.share and job_id not in memory.gone and placement.slices:
             memory.running[job_id] = self._column(view, placement)
+            if self._is_strange(view, view.job(job_id)):
+                memory.strangers[job_id] = True
+
+    def _is_strange(self, view: View, job: ActiveJob) -> bool:
+        """Whether it has GPUs in a way that is not ours: somebody resized it, or part of them is gone."""
+        return job.placement is not None and job.placement.gpus != job.gpus
 
     def _column(self, view: View, placement: Placement) -> int:
         kind = view.topology.machines[placement.slices[0][0]].gpu_type
@@ -265,19 +276,31 @@ class PaperRounds:
         memory.allocated_at, memory.changed = now, False
 
     def _deal(self, view: View, memory: PaperMemory, now: float) -> Plan:
+        away = self._send_away(view, memory) if memory.strangers else []
         standings, running = self.standings(view, memory), memory.running
         order = standings.order(self.options.round / 2.0, self.conserving)
         settled = settled_in(view, running, now)
-        chosen = choose(standings, self.columns, order, room_of(view, self.columns, running), settled)
+        chosen = choose(standings, self.columns, order, room_of(view, self.columns, running), settled, away)
         if chosen == running and not self.options.placement_sensitive:
-            return []
+            return [Preempt(job_id) for job_id in away]
         plan, after = self.placer.carry(view, running, chosen)
+        plan = [*map(Preempt, away), *plan]
         if len(after) < len(chosen) or self.options.placement_sensitive:
             stopped = {action.job for action in plan if isinstance(action, Preempt)}
             self.placer.fill(view, standings, order, plan, after, stopped)
         running.clear()
         running.update(after)
         return plan
+
+    def _send_away(self, view: View, memory: PaperMemory) -> list[str]:
+        """Jobs found on GPUs in a way that is not ours go back to the queue; who cannot be moved yet goes later."""
+        movable = [job_id for job_id in memory.strangers if view.job(job_id).movable]
+        away = [job_id for job_id in movable if self._is_strange(view, view.job(job_id))]
+        for job_id in movable:
+            del memory.strangers[job_id]
+        for job_id in away:
+            memory.running.pop(job_id, None)
+        return away
 
     def _between(self, view: View, memory: PaperMemory, now: float) -> Plan:
         """Inside a round free GPUs go to those who wait, in the same order; nobody is stopped for them."""

@@ -9,6 +9,8 @@ them, in order of arrival, unless the objective counts their price.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.placement import Placement
@@ -22,8 +24,9 @@ from dally.policies.placing import place_best_fit, place_within
 
 
 def choose(standings: Standings, columns: Columns, order: list[int], room: list[int],
-           settled: dict[str, int]) -> dict[str, int]:  # fmt: skip
-    """Who runs in which column: down the order, each job once, what does not fit is skipped; `settled` stay anyway."""
+           settled: dict[str, int], away: Collection[str] = ()) -> dict[str, int]:  # fmt: skip
+    """Who runs in which column: down the order, each job once, what does not fit is skipped; `settled` stay anyway,
+    and those sent `away` are not in it."""
     width = len(columns.all)
     kind_of, gpus, ids = columns.kind_of, standings.gpus, standings.ids
     chosen = dict(settled)
@@ -34,7 +37,9 @@ def choose(standings: Standings, columns: Columns, order: list[int], room: list[
         taken[place] = True
         left[kind_of[column]] -= gpus[place]
         total -= gpus[place]
-    waiting = len(ids) - len(chosen)
+    for job_id in away:
+        taken[standings.index[job_id]] = True
+    waiting = len(ids) - len(chosen) - len(away)
     for cell in order:
         place = cell // width
         if taken[place]:
@@ -93,7 +98,7 @@ class Placer:
             column = chosen.get(job_id)
             if job.state is not State.RUNNING:  # nobody may move it
                 after[job_id] = running[job_id] if column is None else column
-            elif column is None or job.placement.gpus != job.gpus:  # somebody else may have resized it
+            elif column is None:
                 plan.append(Preempt(job_id))
                 leaving.append(job)
             elif self._stays(view, job, column):

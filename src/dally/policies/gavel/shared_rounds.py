@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dally.core.active import ActiveJob
 from dally.core.placement import Placement
 from dally.core.plan import Plan, Preempt
 from dally.core.policy import View
@@ -31,24 +32,28 @@ class SharedRounds(PaperRounds):
         for row in [row for row in memory.pairs if job_id in row]:
             column = memory.pairs.pop(row)
             memory.running[row[1] if row[0] == job_id else row[0]] = column
-        memory.strangers.pop(job_id, None)
         super()._lose(memory, job_id)
 
     def _find(self, view: View, memory: PaperMemory, job_id: str, placement: Placement) -> None:
-        """Two jobs found packed are a pair. Where jobs take turns, or more than two are packed, nobody can go on so:
-        they are strangers, who are sent back to the queue."""
-        self._lose(memory, job_id)
+        """Two jobs found packed are a pair. Where jobs take turns, or more than two are packed, nobody can go on so."""
         super()._find(view, memory, job_id, placement)
-        if job_id not in memory.running or len(group := view.groups.of(job_id)) < 2:
+        if job_id not in memory.running or super()._is_strange(view, view.job(job_id)):
             return
+        group = view.groups.of(job_id)
         members = sorted(group.members, key=lambda member: view.job(member).number)
-        if len(group.turns) == 1 and len(members) == 2:
+        if len(members) == 2 and not group.sliced:
             if all(member in memory.running for member in members):  # the second to be found
                 memory.pairs[tuple(members)] = memory.running[job_id]
                 for member in members:
                     del memory.running[member]
-        else:
-            memory.strangers.update(dict.fromkeys(members, True))
+        elif len(members) > 1:
+            memory.strangers.update(dict.fromkeys((member for member in members if member in memory.running), True))
+
+    def _is_strange(self, view: View, job: ActiveJob) -> bool:
+        if super()._is_strange(view, job) or job.id not in view.groups:
+            return super()._is_strange(view, job)
+        group = view.groups.of(job.id)
+        return group.sliced or len(group) > 2
 
     # --- rounds -------------------------------------------------------------------------------------------
 
@@ -78,7 +83,7 @@ class SharedRounds(PaperRounds):
         memory.pair_received.clear()
 
     def _deal(self, view: View, memory: PaperMemory, now: float) -> Plan:
-        away = self._send_away(view, memory)
+        away = self._send_away(view, memory) if memory.strangers else []
         standings, together = self.standings(view, memory), PairStandings(memory)
         running: Units = {**{(job_id,): column for job_id, column in memory.running.items()}, **memory.pairs}
         alone = {job_id: column for row, column in running.items() for job_id in row}
@@ -86,24 +91,15 @@ class SharedRounds(PaperRounds):
         settled = {row: column for row, column in running.items() if any(job_id in fixed for job_id in row)}
         cells = order(standings, together, self.options.round / 2.0, self.conserving)
         chosen = choose(view, standings, together, self.columns, cells,
-                        room_of(view, self.columns, running), settled, (action.job for action in away))  # fmt: skip
+                        room_of(view, self.columns, running), settled, away)  # fmt: skip
         if chosen == running and not self.options.placement_sensitive:
-            return [*away]
+            return [Preempt(job_id) for job_id in away]
         plan, after = self.units.carry_units(view, running, chosen, self._spare(standings.ids, cells))
         memory.running.clear()
         memory.running.update({row[0]: column for row, column in after.items() if len(row) == 1})
         memory.pairs.clear()
         memory.pairs.update({row: column for row, column in after.items() if len(row) == 2})
-        return [*away, *plan]
-
-    def _send_away(self, view: View, memory: PaperMemory) -> list[Preempt]:
-        """Jobs found on GPUs with others in a way that is not ours; who cannot be moved yet goes later."""
-        away = [job_id for job_id in memory.strangers if view.job(job_id).movable and len(view.groups.of(job_id)) > 1]
-        for job_id in [job_id for job_id in memory.strangers if view.job(job_id).movable]:
-            del memory.strangers[job_id]
-        for job_id in away:
-            memory.running.pop(job_id, None)
-        return [Preempt(job_id) for job_id in away]
+        return [*map(Preempt, away), *plan]
 
     def _spare(self, ids: list[str], cells: list[int]) -> Iterable[tuple[str, int]]:
         """Jobs in order, where those who were chosen may find no place near enough."""

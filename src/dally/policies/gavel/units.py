@@ -106,25 +106,22 @@ class UnitPlacer(Placer):
         `spare` jobs that wait and find a place near enough."""
         held: dict[str, Placement] = {}
         fixed: dict[Row, None] = {}  # nobody may move one of them: they stay as they are
-        misfits: dict[str, None] = {}  # somebody else has resized them
         for row in running:
             for job in map(view.job, row):
                 if job.placement is None:
                     continue
                 if job.state is not State.RUNNING:
                     fixed[row] = None
-                elif job.placement.gpus != job.gpus:
-                    misfits[job.id] = None
                 else:
                     held[job.id] = job.placement
         after: Units = {row: running[row] for row in fixed}
         for row in fixed:
             for job_id in row:
                 held.pop(job_id, None)
-        chosen = {row: column for row, column in chosen.items() if row not in fixed and misfits.keys().isdisjoint(row)}
+        chosen = {row: column for row, column in chosen.items() if row not in fixed}
         homes = self._homes(view, chosen, held)
         wanted = {job_id for row in chosen for job_id in row}
-        plan: Plan = [Preempt(job_id) for job_id in (*held, *misfits) if job_id not in wanted]
+        plan: Plan = [Preempt(job_id) for job_id in held if job_id not in wanted]
         moving: list[tuple[int, int, Row]] = []
         for row, column in chosen.items():
             home = homes.get(row)

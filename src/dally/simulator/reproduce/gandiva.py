@@ -26,9 +26,7 @@ from dally.traces.synth import synthesise
 from dally.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from dally.core.journal import one_by_one
-    from dally.core.policy import Policy
-from dally.core.topology import Topology
+    from dally.core.topology import Topology
 
 CLUSTER, GPU, FABRIC = "3x15x4", "P100", "ethernet-100g"  # 180 GPUs; how the paper's servers were wired: ours
 LONGEST = 4 * 3600.0
@@ -101,12 +99,6 @@ def experiment(topology: Topology, trace: Trace, seed: int) -> Experiment:
 def play(made: Experiment, policy: str, *, progress: Progress | None = None,
          window: float | None = None) -> Outcome:  # fmt: skip
     """One policy; work counts until the last submission, while the load is what it is said to be."""
-    return play_with(made, policy, progress=progress, window=window)[0]
-
-
-def play_with(made: Experiment, policy: str, *, progress: Progress | None = None,
-              window: float | None = None) -> tuple[Outcome, Policy]:  # fmt: skip
-    """The same, with the policy as it was at the end: it knows what it tried."""
     from dally.network.registry import make_network
     from dally.policies.options import make_policy
 
@@ -114,11 +106,10 @@ def play_with(made: Experiment, policy: str, *, progress: Progress | None = None
     prepared = made.workload(network)
     window = made.trace.jobs[-1].submit_time if window is None else window
     seen = UsefulWork(made.topology, window)
-    chosen = make_policy(policy)
-    run = simulate(prepared, made.topology, chosen, network, make_cost(made.preemption_cost),
-                   sinks=(one_by_one(seen),), progress=progress, interference=make_interference(made.interference),
+    run = simulate(prepared, made.topology, make_policy(policy), network, make_cost(made.preemption_cost),
+                   sinks=(seen,), progress=progress, interference=make_interference(made.interference),
                    meter=NoisyMeter(made.measurement_noise, made.seed))  # fmt: skip
-    return Outcome(policy, run, seen), chosen
+    return Outcome(policy, run, seen)
 
 
 def compare(jobs: int, seed: int, load: float, mix: str, policies: Sequence[str] = (EXCLUSIVE, GANDIVA, STILL),

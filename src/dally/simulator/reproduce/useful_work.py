@@ -6,11 +6,11 @@ from collections import Counter
 
 from dally.core import events as ev
 from dally.core import plan as pl
-from dally.core.journal import Entry
+from dally.core.journal import Entry, Instant
 from dally.core.placement import Placement
 from dally.core.topology import Topology
 
-_STOPS = (pl.Preempt, ev.Interrupted, ev.Finished, ev.Failed, ev.Cancelled)
+_STOPS = (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Finished, ev.Failed, ev.Cancelled)
 
 
 class _Life:
@@ -42,7 +42,11 @@ class UsefulWork:
                          for kind in topology.gpu_types}  # fmt: skip
         self._gangs = self._apart = 0
 
-    def __call__(self, now: float, entry: Entry) -> None:
+    def __call__(self, instant: Instant) -> None:
+        for entry in instant.entries():
+            self.see(instant.time, entry)
+
+    def see(self, now: float, entry: Entry) -> None:
         if isinstance(entry, ev.Arrived):
             self._lives[entry.job.id] = _Life(entry.job.gpus)
         elif isinstance(entry, ev.Measured):

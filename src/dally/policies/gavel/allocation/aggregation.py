@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def merge(program: Program, lasting: list[bytes] | None = None) -> tuple[Program
     for key, place in zip(groups, first.tolist(), strict=True):
         if isinstance(key, tuple):
             seen[key[0]] = seen.get(key[0], 0) + 1
-            names.append((key[0], seen[key[0]]))
+            names.append((blake2b(key[0], digest_size=9).hexdigest(), seen[key[0]]))
         else:
             names.append(program.jobs[place])
     merged = replace(

@@ -5,12 +5,15 @@ keeps the basis as it is. Changed bounds and costs are sent in one call each. Wh
 changed, or many jobs left, the model is passed again whole, with the old basis. A cold start of a large model uses
 the interior-point method with crossover.
 
-The same sequence of programs gives the same sequence of solutions. Where an optimum is not unique, a warm start may
-end in another vertex of it than a cold start does.
+Where an optimum is not unique, a warm start may end in another vertex of it than a cold start does. So a solver serves
+one allocation, which may be many programs; what the next one starts from is handed on as plain data (`warmth`), and
+the same program from the same start gives the same solution, whoever solved the one before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,7 @@ from dally.policies.gavel.allocation.matrix import (
     same_rows,
 )
 from dally.policies.gavel.allocation.program import Program, Solution
+from dally.policies.gavel.allocation.warmth import COLD, Basis, Warmth
 
 INTERIOR_FROM = 2000  # columns; below, a cold simplex is faster than the interior-point method and its crossover
 PARKED = 0.1  # of the jobs and pairs; beyond, the model is passed again without those that left
@@ -47,13 +51,14 @@ class SolverError(RuntimeError):
 class Solver:
     """One model kept warm. Give it one program after another; they may differ in anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, warmth: Warmth = COLD) -> None:
+        self._from = warmth
         self._model: Model | None = None
         self._held: Program | None = None
         self._layout = Layout(*(np.zeros(0, dtype=np.int64),) * 3)
         self._beside: Solver | None = None
         self._parked = 0  # jobs and pairs that left but still have closed columns
-        self.guess: float | None = None  # where a search for a level ended last: a place to begin the next
+        self.guess = warmth.guess  # where a search for a level ended last: a place to begin the next
         self.runs = 0  # how often HiGHS was asked
         self.iterations = 0  # simplex iterations in all
 
@@ -61,8 +66,13 @@ class Solver:
     def beside(self) -> Solver:
         """A second model, for an objective that asks two kinds of question; each stays near its own last answer."""
         if self._beside is None:
-            self._beside = Solver()
+            self._beside = Solver(Warmth(None, self._from.beside))
         return self._beside
+
+    def warmth(self) -> Warmth:
+        """Where this one has got to, for the next to start from."""
+        beside = self._from.beside if self._beside is None else self._beside.warmth().basis
+        return Warmth(self.guess, self._basis(), beside)
 
     @property
     def columns(self) -> int:
@@ -74,6 +84,8 @@ class Solver:
             self._model = quiet_model()
         if self._held is None or not same_frame(self._held, program):
             self._pass(self._model, program)
+            if self._held is None and self._from.basis is not None:
+                self._start_from(self._model, program, self._from.basis)
         else:
             self._follow(self._model, self._held, program)
         self._held = program
@@ -139,6 +151,37 @@ class Solver:
         self._park(model, held, was, pair_was)
         self._add(model, program, was, pair_was)
         self._change(model, held, program, was, pair_was)
+
+    def _start_from(self, model: Model, program: Program, basis: Basis) -> None:
+        """The basis another solver ended with; what is new is idle."""
+        if basis.frame != _frame(program):
+            return
+        width = len(program.column_type)
+        idle = "l" * width + "b" * rows_per_job(program)
+        jobs = [basis.jobs.get(_name(key), idle) for key in program.jobs]
+        pairs = [basis.pairs.get(_name(key), idle[:width]) for key in program.pairs]
+        status = _statuses()
+        columns = "".join([basis.level, *(each[:width] for each in jobs), *pairs])
+        rows = "".join([basis.kinds, *(each[width:] for each in jobs)])
+        _set_basis(model, [status[letter] for letter in columns], [status[letter] for letter in rows])
+
+    def _basis(self) -> Basis | None:
+        """The last solution's, by the names of jobs and pairs."""
+        if self._model is None or self._held is None:
+            return self._from.basis
+        found, held, layout = self._model.getBasis(), self._held, self._layout
+        if not found.valid:
+            return None
+        letter = {status: letter for letter, status in _statuses().items()}
+        columns = "".join([letter[status] for status in found.col_status])
+        rows = "".join([letter[status] for status in found.row_status])
+        width, height = len(held.column_type), rows_per_job(held)
+        firsts = zip(layout.job_column.tolist(), layout.job_row.tolist(), strict=True)
+        jobs = {_name(key): columns[column : column + width] + rows[row : row + height]
+                for key, (column, row) in zip(held.jobs, firsts, strict=True)}  # fmt: skip
+        pairs = {_name(key): columns[column : column + width]
+                 for key, column in zip(held.pairs, layout.pair_column.tolist(), strict=True)}  # fmt: skip
+        return Basis(_frame(held), columns[0], rows[: len(held.capacity)], jobs, pairs)
 
     def _pass_again(self, model: Model, program: Program, was: Ints, pair_was: Ints) -> None:
         """The whole model, starting from the basis of what was there before."""
@@ -284,6 +327,22 @@ def _change_costs(model: Model, old: Floats, new: Floats, first: Ints) -> None:
     if len(changed):
         where = (first[changed[:, 0]] + changed[:, 1]).astype(np.int32)
         model.changeColsCost(len(where), where, -new[changed[:, 0], changed[:, 1]])
+
+
+def _frame(program: Program) -> tuple[int, ...]:
+    return rows_per_job(program), len(program.capacity), *program.column_type.tolist()
+
+
+def _name(key: Hashable) -> str:
+    """Of a row, as text: a job's id, those of a pair, or what a row that stands for many jobs is called."""
+    return key if isinstance(key, str) else "+".join(map(str, key)) if isinstance(key, tuple) else str(key)
+
+
+@cache
+def _statuses() -> dict[str, Any]:
+    from highspy import HighsBasisStatus as Status
+
+    return {"l": Status.kLower, "b": Status.kBasic, "u": Status.kUpper, "z": Status.kZero, "n": Status.kNonbasic}
 
 
 def _set_basis(model: Model, columns: list[Any], rows: list[Any]) -> None:
