@@ -21,7 +21,7 @@ from dally.core.topology import Topology
 from dally.network.mix import assign_models
 from dally.network.model import NetworkModel
 from dally.network.registry import looks_at_models, make_network
-from dally.policies.options import PolicyClass, make_policy
+from dally.policies.options import PolicyClass, make_policy, whole
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.interference import DEFAULT, make_interference
@@ -143,6 +143,8 @@ class Experiment:
                                sinks=sinks, progress=progress, interference=interference,
                                meter=NoisyMeter(self.measurement_noise, self.seed),
                                quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed))  # fmt: skip
+            if run.stuck is not None:
+                raise RunError(made.name, run.stuck)
             run.window, run.told = self.window, known
             return run
 
@@ -154,8 +156,8 @@ def as_policy(policy: str | Policy | PolicyClass) -> Policy:
     if isinstance(policy, type):
         options = getattr(policy, "Options", None)
         make = cast(Callable[..., Policy], policy)
-        return make() if options is None else make(options())
-    return deepcopy(cast(Policy, policy))
+        return whole(make() if options is None else make(options()), policy.__name__)
+    return whole(deepcopy(cast(Policy, policy)), type(policy).__name__)
 
 
 @contextmanager
