@@ -123,8 +123,8 @@ def whole(policy: Policy, name: str) -> Policy:
     """The policy, if it has all a policy must have."""
     missing = [part for part in _PARTS if not hasattr(policy, part)]
     if missing:
-        raise UserError(f"policy {name!r} has no {', '.join(missing)}; derive its class from PolicyBase or RankedPolicy "
-                        "(dally.policies.writing), which have what you do not say yourself")  # fmt: skip
+        raise UserError(f"policy {name!r} has no {', '.join(missing)}; derive its class from PolicyBase or "
+                        "RankedPolicy (dally.policies.writing), which have what you do not say yourself")  # fmt: skip
     return policy
 
 

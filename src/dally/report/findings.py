@@ -41,8 +41,9 @@ def verdict(comparison: Comparison) -> str:
         said.append(f"told {group.told}, {sentence}" if len(groups) > 1 else sentence)
     once = "" if all(len(group.members) == 1 for group in groups) else " (one run of each: no interval)"
     text = "; ".join(said) + once
-    start = text.removeprefix("a tie: all")
-    return f"It is a tie: all{start}." if start != text else f"{text[0].upper() if len(groups) > 1 else text[0]}{text[1:]}."
+    if len(groups) > 1:
+        return f"{text[0].upper()}{text[1:]}."
+    return f"It is {text}." if text.startswith("a tie: all") else f"{text}."
 
 
 def _bound_text(run: ReportRun) -> str:

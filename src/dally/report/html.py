@@ -178,7 +178,8 @@ def _table_section(comparison: Comparison) -> str:
              "makespan_over_bound"))
     ]  # fmt: skip
     sharing = markup.sharing_rows(comparison.runs)
-    said = "★ marks the best of a column among those told the same of the future. Multiples are of the lower bound, which no schedule can beat."
+    said = ("★ marks the best of a column among those told the same of the future. "
+            "Multiples are of the lower bound, which no schedule can beat.")
     if sharing:
         said += (" The second table is about GPUs that were shared: the mean time from submission to the hundredth"
                  " mini-batch, and how often jobs were suspended, moved, packed, unpacked and resized.")  # fmt: skip

@@ -69,7 +69,8 @@ class Circles:
             self._never_starts(now, lately)
         if lately >= CROWDED and now - self._since < lately * APART:
             raise self._error(f"goes in circles: {lately:,} decisions within {show_time(now - self._since)} of "
-                              "simulated time, and no job arrived or ended meanwhile (does it ask to be woken too soon?)")
+                              "simulated time, and no job arrived or ended meanwhile (does it ask to be woken too "
+                              "soon?)")  # fmt: skip
         if decisions - self._looked >= MOVING:
             self._gets_nowhere(now, decisions - self._looked)
             self._looked = decisions
@@ -90,8 +91,8 @@ class Circles:
         if before and started >= MOVES and all(done <= before.get(name, -1.0) for name, done in work.items()):
             running = sum(job.state is State.RUNNING for job in alive)
             raise self._error(f"goes in circles: in the last {lately:,} decisions it started jobs {started:,} times, "
-                              f"and none of the {len(alive):,} there are got on by a step ({running:,} run at the moment); "
-                              "jobs that are stopped before they have loaded their checkpoint do no work")
+                              f"and none of the {len(alive):,} there are got on by a step ({running:,} run at the "
+                              "moment); jobs that are stopped before they have loaded their checkpoint do no work")
 
     def _error(self, what: str) -> RunError:
         return RunError(self.scheduler.policy.name, what)
