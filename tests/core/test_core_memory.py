@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from typing import NamedTuple
 
 import pytest
@@ -124,6 +126,18 @@ def test_machines_go_by_name_when_the_cluster_changes_and_what_is_gone_is_left_o
     back = Example.load(memory.save(TREE), after)
     assert dict(back.affinity) == {after.machine_by_name["rack1/m1"]: 4}
     assert dict(back.where) == {"stays": Placement.of([(after.machine_by_name["rack1/m1"], 0b1)])}
+
+
+@given(OPERATIONS)
+def test_a_memory_is_the_same_in_another_process(operations: list[tuple[str, str, int]]) -> None:
+    memory = Example()
+    apply(memory, operations)
+    for back in (pickle.loads(pickle.dumps(memory)), copy.deepcopy(memory)):
+        assert picture(back) == picture(memory)
+        back.begin()
+        apply(back, [("put", "a", 1), ("add", "q", 3), ("scalar", "a", 2)])
+        back.drop()
+        assert picture(back) == picture(memory)
 
 
 def test_drafts_do_not_nest() -> None:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from builders import BUSY, at, cluster, desk, mixed_cluster
+from builders import BUSY, SilentWorld, at, cluster, desk, mixed_cluster
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.errors import PlanError
 from dally.core.job import Job
-from dally.core.journal import Instant, Odd, Refused
+from dally.core.journal import Instant, Journal, Odd, Refused
 from dally.core.placement import Placement
+from dally.core.policy import PolicyBase
+from dally.core.scheduler import Scheduler
 from dally.core.snapshot import save
 from dally.core.states import State
 
@@ -119,6 +121,39 @@ def test_a_plan_that_breaks_a_rule_is_written_down_and_passed_over_where_nobody_
     scheduler.step(1.0, [ev.TimerDue()])
     refused = Refused("scripted", "a", "a gang of 2 was given 1 GPUs: a gang is whole or nothing")
     assert written[0] == Instant(0.0, (A,), (refused,))
+    assert scheduler.jobs["a"].state is State.RUNNING
+
+
+def test_a_policy_that_fails_does_not_stop_a_scheduler_that_must_go_on() -> None:
+    class Broken(PolicyBase):
+        name = "broken"
+
+        def plan(self, view: object, memory: object, now: float) -> pl.Plan:
+            raise ZeroDivisionError("of course")
+
+    written: list[Instant] = []
+    scheduler = Scheduler(cluster(1, 2), Broken(), SilentWorld(), Journal(written.append), strict=False)
+    scheduler.step(0.0, [A])
+    assert written == [Instant(0.0, (A,), (Refused("broken", "any", "its plan failed: ZeroDivisionError: of course"),))]
+
+
+def test_what_could_not_be_written_was_not_decided_and_is_decided_when_it_can_be() -> None:
+    written: list[Instant] = []
+    full = True
+
+    def disk(instant: Instant) -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+
+    scheduler = desk(cluster(2, 4), [pl.Start("a", HERE)], [pl.Start("a", HERE)], sinks=[disk, written.append])
+    scheduler.absorb(0.0, [A])
+    before = save(scheduler)
+    with pytest.raises(OSError, match="No space"):
+        scheduler.decide(0.0)
+    assert save(scheduler) == before and not written and not scheduler.world.done  # type: ignore[attr-defined]
+    full = False
+    scheduler.decide(0.0)
+    assert written[0] == Instant(0.0, (A,), (pl.Start("a", HERE), pl.Wait(pl.Demand(2, None), BUSY)))
     assert scheduler.jobs["a"].state is State.RUNNING
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dally.core.reasons import Token
 from dally.core.states import ENDED, TRANSITIONS, IllegalTransition, State, after
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
@@ -53,3 +54,8 @@ def test_every_state_can_be_reached_and_left_or_is_an_end() -> None:
     left = {a for moves in TRANSITIONS.values() for a in moves}
     assert reached == set(State)
     assert left == set(State) - ENDED
+
+
+def test_every_reason_token_is_given_by_somebody() -> None:
+    source = "".join(file.read_text() for file in (Path(__file__).parents[2] / "src" / "dally").rglob("*.py") if file.parts[-2:] != ("core", "reasons.py"))
+    assert [token.name for token in Token if f"Token.{token.name}" not in source] == []

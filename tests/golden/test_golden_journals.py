@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ def eventful(made: Trace) -> Trace:
     odd = [job("cancelled", 8, 50, 100, cancel_at=130.0), job("retried", 1, 60, 110, failures=(0.5,)),
            job("nothing", 1, 0, 120), job("too large", 99, 10, 130)]  # fmt: skip
     return trace([*specs, *odd], made.name)
+
+
+def modelled(made: Trace) -> Trace:
+    """The same jobs, of models that Tiresias' profile tells apart."""
+    models = ("vgg16", "resnet50", "bert", "alexnet", "unheard-of")
+    jobs = [replace(job, model=models[i % len(models)]) for i, job in enumerate(made.jobs)]
+    return Trace(made.name, made.format, jobs, made.truths)
 
 
 def sharing() -> Timed:
@@ -52,6 +60,20 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
                                       checkpoint_interval=60)),
     "srtf-on-mixed-gpus": (seeded_trace(3, span=300, types=(None, None, "v100", "a100")), MIXED, "srtf",
                            "level-penalty", (3, 4), None),
+    "dally-timers": (eventful(seeded_trace(4, jobs=40, sizes=(1, 2, 3, 4, 4, 8), span=1200)), RACKS,
+                     "dally[timers=auto,lease=1m,floors=0.5/1]", "level-penalty[rack=2,cluster=4]", (2, 3),
+                     outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
+    "dally-value": (eventful(seeded_trace(6, jobs=40, sizes=(1, 2, 3, 4, 4, 8), span=3000, longest=1500)), RACKS,
+                    "dally[lease=1m]", "level-penalty[rack=2,cluster=4]", (2, 3),
+                    outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
+    # one GPU type, so that the fairest allocation is the only one; and rules that solve no program
+    "gavel": (seeded_trace(6, span=200), RACKS, "gavel[round=1m,reallocate=3m]", "level-penalty", (2, 3), None),
+    "gavel-released": (seeded_trace(7, span=200), MIXED, "gavel[variant=released,objective=fifo,round=1m,reallocate=3m]",
+                       "level-penalty", (2, 3), None),
+    "tiresias": (modelled(seeded_trace(5, span=300)), RACKS, "tiresias[index=gittins,thresholds=200,promote=2]",
+                 "level-penalty[cluster=3]", (2, 3), outages(RACKS, {1: [(150, 400)]}, checkpoint_interval=60)),
+    "tiresias-released": (seeded_trace(6, span=300), RACKS,
+                          "tiresias[variant=released,thresholds=100/300,promote=1]", "ideal", (0, 0), None),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
 }  # fmt: skip
 

@@ -37,7 +37,7 @@ def one_end_and_its_successor(policy: str, queue: int) -> int:
     scheduler = busy_scheduler(policy, queue)
     world = scheduler.world
     assert isinstance(world, SilentWorld)
-    ends = next(job for job in scheduler.jobs.values() if job.placement is not None)
+    ends = next(job for job in scheduler.books.jobs.values() if job.placement is not None)
     before = len(world.done)
     counted = calls(lambda: scheduler.step(2.0, [ev.Finished(ends.id)]))
     assert any(isinstance(action, Start) for action in world.done[before:]), "the freed GPU found nobody"
@@ -56,6 +56,6 @@ def test_an_arrival_costs_as_many_calls_with_ten_thousand_waiting_as_with_a_hund
     for queue in (100, 1_000, 10_000):
         scheduler = busy_scheduler(policy, queue)
         newcomer = Job("new", 2.0, 8)
-        scheduler.view.estimates._work["new"] = 2e6  # type: ignore[attr-defined]
+        scheduler.books.view.estimates._work["new"] = 2e6  # type: ignore[attr-defined]
         counted.append(calls(lambda s=scheduler, n=newcomer: s.step(2.0, [ev.Arrived(n)])))  # type: ignore[misc]
     assert max(counted) < 1.5 * min(counted), counted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders import cluster, job, play
 from dally.core.active import ActiveJob
 from dally.core.plan import Plan, Preempt, Start
-from dally.core.policy import Policy, View
+from dally.core.policy import Policy, PolicyBase, View
 from dally.core.ranking import Rank
 from dally.policies.options import make_policy
 
@@ -26,30 +26,27 @@ rows = st.lists(
 )
 
 
-class Checked:
+class Checked(PolicyBase):
     """A policy whose every plan is compared with the naive one made from the same jobs and the same order."""
 
     def __init__(self, policy: Policy, *, blocks: bool) -> None:
         self.inner, self.name, self.preempts, self.blocks = policy, policy.name, policy.preempts, blocks
         self.compared = 0
 
-    def rank(self, view: View, job: ActiveJob, now: float) -> Rank:
-        return self.inner.rank(view, job, now)
+    def rank(self, view: View, memory: Any, job: ActiveJob, now: float) -> Rank:
+        return self.inner.rank(view, memory, job, now)
 
-    def refresh(self, view: View, now: float) -> Iterable[ActiveJob]:
-        return self.inner.refresh(view, now)
-
-    def plan(self, view: View, now: float) -> Plan:
-        expected = self.naive(view, now)
-        plan = self.inner.plan(view, now)
+    def plan(self, view: View, memory: Any, now: float) -> Plan:
+        expected = self.naive(view, memory, now)
+        plan = self.inner.plan(view, memory, now)
         left = {running.id for running in view.preemptible} - {a.job for a in plan if isinstance(a, Preempt)}
         assert left | {a.job for a in plan if isinstance(a, Start)} == expected
         self.compared += 1
         return plan
 
-    def naive(self, view: View, now: float) -> set[str]:
+    def naive(self, view: View, memory: Any, now: float) -> set[str]:
         def key(job: ActiveJob) -> Any:
-            rank = self.inner.rank(view, job, now)
+            rank = self.inner.rank(view, memory, job, now)
             return rank.base + rank.slope * now, rank.then + rank.then_slope * now, rank.tie, job.number
 
         everybody = sorted([*view.waiting, *view.preemptible], key=key)

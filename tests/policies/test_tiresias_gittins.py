@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dally.core.errors import UserError
 from dally.policies.tiresias.gittins import Distribution, ReleasedIndex, read_distribution
+from dally.policies.tiresias.memory import PaperMemory, Service
 
 samples = st.lists(st.integers(1, 40).map(float) | st.floats(0.5, 1e4), min_size=1, max_size=25)
 
@@ -47,22 +48,32 @@ def test_a_job_that_has_had_more_than_anybody_before_has_index_zero() -> None:
 
 
 def test_what_is_learned_counts_from_the_next_fit_on() -> None:
-    known = Distribution()
-    assert known.learn(10.0)
-    assert known.supremum(0.0) == 0.0
-    known.fit()
-    assert known.supremum(0.0) == pytest.approx(1 / 10)
+    service, memory = Service(None), PaperMemory()
+    memory.totals["a"] = 10.0
+    assert service.known.supremum(0.0) == 0.0
+    assert service.fit(memory)
+    assert service.known.supremum(0.0) == pytest.approx(1 / 10)
 
 
 def test_fitting_again_is_wanted_a_logarithmic_number_of_times() -> None:
-    known = Distribution()
+    service, memory = Service(None), PaperMemory()
     fits = 0
     for total in range(1, 2001):
-        if known.learn(float(total)):
-            known.fit()
-            fits += 1
+        memory.totals[f"j{total}"] = float(total)
+        fits += service.fit(memory)
     assert fits < 80
-    assert len(known) > 2000 / 1.2
+    assert len(service.known.samples) > 2000 / 1.2
+
+
+def test_whoever_begins_with_a_memory_knows_what_was_fitted_and_not_what_came_after() -> None:
+    service, memory = Service(None), PaperMemory()
+    for total in range(100, 0, -1):
+        memory.totals[f"j{total}"] = float(total)
+        service.fit(memory)
+    assert len(memory.totals) > memory.fitted
+    again = Service(None)
+    again.attach(memory)
+    assert again.known.samples == service.known.samples
 
 
 def test_the_released_index_is_rounded_half_away_from_zero() -> None:

@@ -15,7 +15,7 @@ from dally.core.reasons import Reason
 from dally.core.scheduler import Scheduler
 from dally.core.states import ENDED, State
 from dally.network.registry import NAMES as NETWORKS
-from dally.report.metrics import bound_of
+from dally.report.bound import bound_of
 
 each_policy = pytest.mark.parametrize("policy", NAMES)
 EXAMPLES = settings().max_examples // 2  # of the profile: 20 on every day

@@ -53,7 +53,8 @@ def hand_run(two_machines: Topology) -> Run:
         ledger(float(now), entry)
     ledger.close(40.0)
     trace = Trace("hand", "none", jobs, [Truth(1.0) for _ in jobs])
-    workload = Workload(trace, {}, {}, {"a": 8.0, "b": 10.0, "d": 1.0, "e": 6.0})
+    least = {"a": 8.0, "b": 10.0, "d": 1.0, "e": 6.0}
+    workload = Workload(trace, {}, {}, least, least)
     return Run("hand", ledger, workload, events=20, cpu_seconds=0.5, complete=True, lost_work_gpu_seconds=3.0)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from builders import Played, cluster, job, play
+from builders import Played, cluster, job, play, watched_steps
 from dally.core.plan import Preempt, Start
+from dally.core.scheduler import Scheduler
+from dally.policies.tiresias.released import Released, ReleasedMemory
 
 TWO = "tiresias[thresholds=100]"
 
@@ -97,14 +101,18 @@ def test_without_queues_equal_jobs_take_turns_every_quantum() -> None:
     assert played.times(Start, "b") == [10.0, 30.0, 50.0]
 
 
-@pytest.mark.parametrize("index", ["las", "gittins"])
-def test_memory_of_ended_jobs_is_given_back(index: str) -> None:
-    from dally.policies.tiresias import Tiresias
-    from dally.policies.tiresias.queues import Queues
-
-    policy = Tiresias(Tiresias.Options(index=index, promote=2.0, thresholds=(20.0,)))  # type: ignore[arg-type]
-    play([job(f"j{i}", 1 + i % 4, 30, i, model="vgg16") for i in range(20)], cluster(2, 4), policy)
-    rules = policy.rules
-    assert isinstance(rules, Queues) and rules.placing.lanes is not None
-    # whoever ended in the last instant is forgotten at the next plan, which never comes
-    assert len(rules._jobs) <= 1 and not rules.placing.lanes.buckets and not rules.placing.lanes._where
+@pytest.mark.parametrize("policy", ["tiresias[promote=2,thresholds=20]", "tiresias[index=gittins,promote=2,thresholds=20]",
+                                    "tiresias[variant=released,promote=2,thresholds=20/40]"])  # fmt: skip
+def test_memory_of_ended_jobs_is_given_back(policy: str) -> None:
+    seen: list[Scheduler] = []
+    with watched_steps(lambda scheduler, now: seen.append(scheduler)):
+        play([job(f"j{i}", 1 + i % 4, 30, i, model="vgg16") for i in range(20)], cluster(2, 4), policy)
+    memory: Any = seen[-1].memory
+    assert not memory.standings
+    if isinstance(memory, ReleasedMemory):
+        assert not memory.promotions and not any(memory.clocks.values())
+    else:
+        assert not memory.due and not memory.looks and not memory.machines and not memory.unexplained
+        assert len(memory.totals) == (20 if "gittins" in policy else 0)  # what is learned stays
+    rules = seen[-1].policy.rules  # type: ignore[attr-defined]
+    assert isinstance(rules, Released) or not rules.placing.lanes.buckets

@@ -8,7 +8,7 @@ from builders import Pairwise, Timed, at, cluster, job, play
 from dally.core import plan as pl
 from dally.core.job import Job
 from dally.core.sharing import NoInterference, Share
-from dally.report.metrics import bound_of
+from dally.report.bound import bound_of
 from dally.simulator.bounds import lower_bounds
 from dally.simulator.packing_bound import packed_throughput
 

@@ -201,3 +201,23 @@ def test_fluid_and_quanta_differ_by_at_most_a_round_and_one_per_cent_with_neighb
     for name in "abcd":
         a, b = fluid.end(name), exact.end(name)
         assert a is not None and b is not None and abs(a - b) <= 2 * 60.1 + 0.01 * a
+
+
+@pytest.mark.parametrize("quanta", [False, True])
+@pytest.mark.parametrize("fault", [75.0, 150.0, 290.3])
+def test_what_survives_a_fault_is_what_had_been_done_at_the_last_checkpoint_in_whoever_s_turn_it_was(
+    fault: float, quanta: bool
+) -> None:
+    def left(when: float, interval: float) -> dict[str, float]:
+        """Work of each job that is left after a fault; with an interval of 0 that is all it has done."""
+        topology = cluster(1, 1)
+        specs = [job(name, 1, 1000) for name in "ab"]
+        played = play(specs, topology, Timed({0.0: shared("a", "b"), 5000.0: shared("a", "b")}), quanta=quanta,
+                      faults=outages(topology, {0: [(when, when + 1)]}, checkpoint_interval=interval))  # fmt: skip
+        return {e.job: e.work_done for _, e in played.of(ev.Interrupted)}  # type: ignore[union-attr]
+
+    # in their own turns, in the other's, and in the tenth of a second in which the GPUs change hands
+    for interval in (7.3, 30.0, 44.0, 60.05, 70.0, 71.0, 100.0, 120.05, 120.15, 130.0):
+        last = fault // interval * interval
+        expected = left(last, 0.0) if last else dict.fromkeys("ab", 0.0)
+        assert left(fault, interval) == pytest.approx(expected), (interval, last)

@@ -100,11 +100,16 @@ def _names(instant: Instant, job: str) -> bool:
 
 @command.command()
 @_RECORD
+@click.option("--policy", "-p", metavar="P", help="Where the policy comes from, if it is not registered: mine.py[…].")
 @_THROUGHPUTS
-def verify(record: Path, throughputs: Path | None) -> None:
+def verify(record: Path, policy: str | None, throughputs: Path | None) -> None:
     """Execute a record again: on the same events the policy must decide the same, to the last digit.
 
     Exit code 0: it does; 1: it does not, and the first difference is shown.
+
+    \b
+    dally journal verify out
+    dally journal verify out --policy "mine.py[head_start=10m]"
     """
     import time
 
@@ -119,7 +124,7 @@ def verify(record: Path, throughputs: Path | None) -> None:
             said = time.monotonic()
             print(f"{count:,} instants so far", file=sys.stderr)
 
-    found = execute_again(_path(record), throughputs, progress)
+    found = execute_again(_path(record), throughputs, progress, policy)
     if found.difference is None:
         torn = "; it ends in the middle of an instant, which is left out" if found.torn else ""
         print(f"{found.instants:,} instants executed again in {time.monotonic() - started:.1f} s: "

@@ -14,6 +14,8 @@ from dally.core.errors import UserError
 if TYPE_CHECKING:
     from dally.simulator.scenario import Scenario
 
+BELOW_BOUND = 3  # exit code of a run that is below what is proved impossible
+
 
 def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_json: bool, quiet: bool, many: bool,
             workers: int | None = None) -> None:  # fmt: skip
@@ -43,5 +45,8 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
             print(f"report: {out / 'report.html'}")
     for failure in made.failures:
         print(f"dally: {failure.error}", file=sys.stderr)
-    if made.failures:
-        sys.exit(1)
+    alarms = [alarm for each in made.results if (alarm := each.measured.summary.alarm)]
+    for alarm in alarms:
+        print(f"dally: {alarm}", file=sys.stderr)
+    if made.failures or alarms:
+        sys.exit(1 if made.failures else BELOW_BOUND)

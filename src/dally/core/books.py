@@ -269,14 +269,11 @@ class Books:
         view.free = FreeGpus(after)
         groups, view.groups = view.groups, Groups()
         for job in self.holding.values():
-            job.placement = _renumbered(job.placement, numbers)
-            job.leaving = _renumbered(job.leaving, numbers)
+            job.placement = None if job.placement is None else _renumbered(job.placement, numbers)
+            job.leaving = None if job.leaving is None else _renumbered(job.leaving, numbers)
         self._lay_out(self.residents.shares)
         for group in groups:
-            for member in [job_id for turn in group.turns for job_id in turn]:
-                placement = self.jobs[member].placement
-                if placement is not None:
-                    view.groups.enter(member, placement, group.share(member))
+            view.groups.adopt(group, _renumbered(group.placement, numbers))
         taken: set[Placement] = set()
         for job in self.holding.values():
             for held in (job.placement, job.leaving):
@@ -451,9 +448,7 @@ def _put(ranking: Ranking, job: ActiveJob, rank: Rank, policy: Policy) -> None:
         raise PlanError(policy.name, job.id, str(error)) from None
 
 
-def _renumbered(placement: Placement | None, numbers: dict[int, int | None]) -> Placement | None:
+def _renumbered(placement: Placement, numbers: dict[int, int | None]) -> Placement:
     """The same GPUs under the machines' new numbers, without those that are gone."""
-    if placement is None:
-        return None
     pairs = ((numbers[machine], mask) for machine, mask in placement.slices)
     return Placement.of((machine, mask) for machine, mask in pairs if machine is not None)

@@ -68,7 +68,8 @@ Sink = Callable[[Instant], None]
 
 
 class Journal:
-    """Hands every instant to its sinks, in order: the store, a file, the metrics, a dashboard, a test's list."""
+    """Hands every instant to its sinks, in order: the store, a file, the metrics, a dashboard, a test's list. The one
+    that may fail comes first: an instant that could not be written has not happened for the others."""
 
     __slots__ = ("instants", "sinks")
 

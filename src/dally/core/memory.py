@@ -10,7 +10,7 @@ follow a plan in the making is made of tables on the memory's `draft`: undone wi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, TypeVar, cast, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_origin, get_type_hints
 
 from sortedcontainers import SortedList
 
@@ -21,6 +21,7 @@ V = TypeVar("V")
 M = TypeVar("M", bound="Memory")
 
 _ABSENT: Any = object()
+_MANY: Any = object()  # in the log: a table's entries that were written at once
 
 
 class Draft:
@@ -44,19 +45,22 @@ class Table(dict[K, V], Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         log = self._draft.log
-        if log is not None:
+        if log is not None and self._copied_for is not log:
             log.append((self, key, dict.get(self, key, _ABSENT)))
         dict.__setitem__(self, key, value)
 
     def __delitem__(self, key: K) -> None:
         log = self._draft.log
         if log is not None:
-            if self._copied_for is log:
-                log.append((self, key, self[key]))
-            else:  # what is put back would stand at the end: the order is restored from a copy, one per draft
-                self._copied_for = log
-                log.append((self, _ABSENT, dict(self)))
+            self._copy_for(log)
         dict.__delitem__(self, key)
+
+    def _copy_for(self, log: list[tuple[Any, ...]]) -> None:
+        """What is put back one by one would stand at the end: the order is restored from a copy. One per draft is
+        enough, and nothing else need be logged after it."""
+        if self._copied_for is not log:
+            self._copied_for = log
+            log.append((self, _ABSENT, dict(self)))
 
     def pop(self, key: K, default: Any = _ABSENT) -> Any:
         if key in self:
@@ -75,12 +79,15 @@ class Table(dict[K, V], Generic[K, V]):
     def clear(self) -> None:
         log = self._draft.log
         if log is not None:
-            log.append((self, _ABSENT, dict(self)))
+            self._copy_for(log)
         dict.clear(self)
 
     def update(self, *others: Any, **named: Any) -> None:
-        for key, value in dict(*others, **named).items():
-            self[cast(K, key)] = value
+        new = dict(*others, **named)
+        log = self._draft.log
+        if log is not None and self._copied_for is not log:
+            log.append((self, _MANY, {key: dict.get(self, key, _ABSENT) for key in new}))
+        dict.update(self, new)
 
     def popitem(self) -> tuple[K, V]:
         key = next(reversed(self))
@@ -91,7 +98,10 @@ class Table(dict[K, V], Generic[K, V]):
         return self
 
     def _undo(self, key: K, value: Any) -> None:
-        if key is _ABSENT:
+        if key is _MANY:
+            for each, old in value.items():
+                self._undo(each, old)
+        elif key is _ABSENT:
             dict.clear(self)
             dict.update(self, value)
         elif value is _ABSENT:
@@ -188,6 +198,24 @@ class Memory:
         log, self._draft.log = self._draft.log, None
         for owner, key, value in reversed(log or ()):
             owner._undo(key, value)
+
+    # --- from process to process ------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in self.fields()}
+        return {name: dict(value) if isinstance(value, Table) else list(value) if isinstance(value, Order) else value
+                for name, value in plain.items()}  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Memory.__init__(self)
+        for name, value in state.items():
+            kept = getattr(self, name)
+            if isinstance(kept, Table):
+                dict.update(kept, value)
+            elif isinstance(kept, Order):
+                SortedList.update(kept, value)
+            else:
+                object.__setattr__(self, name, value)
 
     # --- saved and loaded ----------------------------------------------------------------------------------
 

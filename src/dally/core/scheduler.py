@@ -137,7 +137,7 @@ class Scheduler:
         view.news = self.news
         memory.begin()
         try:
-            plan = self.policy.plan(view, memory, now)
+            plan = self._plan(now)
             found = self._rules.look(now, plan)
             if isinstance(found, Broken):
                 raise PlanError(self.policy.name, *found)
@@ -147,8 +147,7 @@ class Scheduler:
             memory.drop()
             if self.strict:
                 raise
-            plan, decided = [], [*books.answers, Refused(error.policy, error.job, error.rule)]
-            self.write(now, decided)
+            decided = self._pass_over(now, error)
         except BaseException:
             memory.drop()
             raise
@@ -159,6 +158,20 @@ class Scheduler:
         if decided:
             books.decided(now, decided)
             self.carry_out(now, decided)
+
+    def _plan(self, now: float) -> pl.Plan:
+        if self.strict:
+            return self.policy.plan(self.books.view, self.memory, now)
+        try:
+            return self.policy.plan(self.books.view, self.memory, now)
+        except Exception as error:  # whatever is wrong with a policy, the cluster goes on
+            raise PlanError(self.policy.name, "any", f"its plan failed: {type(error).__name__}: {error}") from error
+
+    def _pass_over(self, now: float, error: PlanError) -> list[Decided]:
+        """A plan that breaks a rule, where nobody may stop for it: written down, and nothing of it done."""
+        decided: list[Decided] = [*self.books.answers, Refused(error.policy, error.job, error.rule)]
+        self.write(now, decided)
+        return decided
 
     def carry_out(self, now: float, decided: Sequence[Decided]) -> None:
         """Hand what was decided to the world; what it answers at once is heard now and planned with next time."""

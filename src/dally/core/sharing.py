@@ -192,6 +192,14 @@ class Groups:
         self._by_job[job_id] = group
         return new
 
+    def adopt(self, group: Group, placement: Placement) -> None:
+        """Another index's group under other numbers: the same turns, shares and order of arrival."""
+        for member in group.members:
+            self.enter(member, placement, group.share(member)._replace(beside=None))
+        made = self._by_placement[placement]
+        made.turns = [turn for turn in made.turns if turn[0] not in group] + [list(turn) for turn in group.turns]
+        made._shares.update(group._shares)
+
     def leave(self, job_id: str) -> Group:
         """Take a job off its GPUs; the group that is returned may be empty now, and is then forgotten."""
         if self._saved is not None:

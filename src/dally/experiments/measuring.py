@@ -8,6 +8,8 @@ from typing import Any
 
 from dally.core.errors import UserError
 from dally.core.units import show_time
+from dally.report.alarm import below_bound
+from dally.report.bound import Bound, bounds_of
 from dally.report.metrics import Summary, summarise
 from dally.simulator.experiment import Experiment
 from dally.simulator.run import Run
@@ -62,9 +64,21 @@ class Measured:
 
 
 def measure(run: Run, experiment: Experiment) -> Measured:
-    """The figures of a run. JCT and queueing are those of the measured jobs, utilisation that of the window."""
-    inside = measured(run)
-    summary = summarise(inside, experiment.topology)
+    """The figures of a run that is compared with no other."""
+    return measure_all([run], experiment)[0]
+
+
+def measure_all(runs: Sequence[Run], experiment: Experiment) -> list[Measured]:
+    """The figures of runs that are compared, all against one lower bound."""
+    inside = [measured(run) for run in runs]
+    bounds = bounds_of(inside, experiment.topology)
+    return [_measure(run, part, experiment, bound) for run, part, bound in zip(runs, inside, bounds, strict=True)]
+
+
+def _measure(run: Run, inside: Run, experiment: Experiment, bound: Bound) -> Measured:
+    """JCT and queueing are those of the measured jobs, utilisation that of the window."""
+    summary = summarise(inside, experiment.topology, bound)
+    summary = replace(summary, alarm=below_bound(inside, summary))
     window = run.window
     held = busy_share(run.ledger, window)
     if window is not None and held is not None:

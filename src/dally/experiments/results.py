@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dally.experiments.measuring import Measured, measure, notes_of
+from dally.experiments.measuring import Measured, measure_all, notes_of
 from dally.report.metrics import job_rows
 from dally.simulator.experiment import Experiment
 from dally.simulator.pool import Report
@@ -125,7 +125,8 @@ def run_policies(scenario: Scenario, policies: Sequence[AnyPolicy], *, out: Path
     folders = folders_of(out, names, many)
     journals = [str(folder / JOURNAL) if folder else None for folder in folders]
     found = run_each(experiment, policies, journals=journals, workers=workers, report=report)
-    results = tuple(Result(measure(each, experiment), experiment) for each in found if isinstance(each, Run))
+    runs = measure_all([each for each in found if isinstance(each, Run)], experiment)
+    results = tuple(Result(each, experiment) for each in runs)
     return Comparison(results, tuple(each for each in found if isinstance(each, Failure)), experiment)
 
 

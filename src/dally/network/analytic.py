@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
@@ -10,10 +11,13 @@ from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.topology import Topology
 from dally.network.contention import Links
-from dally.network.model import Step
+from dally.network.floor import search
+from dally.network.model import Floor, Step
 from dally.network.nccl import candidates
+from dally.network.room import Census
 from dally.network.shape import Shape, Shapes, kinds_in
-from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile
+from dally.network.spread import spread_over
+from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile, seconds_alone, step_alone
 
 if TYPE_CHECKING:
     from dally.catalog import Gpu, Model
@@ -27,6 +31,8 @@ _MOST_REMEMBERED = 200_000  # placements; shapes are far fewer and all kept
 class Analytic:
     """Implements the seam of `network.model`; `contention=False` gives every job its links to itself."""
 
+    by_shape = True
+
     def __init__(
         self, topology: Topology, options: StepOptions = DEFAULT_OPTIONS, *, contention: bool = True
     ) -> None:
@@ -34,6 +40,9 @@ class Analytic:
         self.topology, self.options, self.contention = topology, options, contention
         self.shapes = Shapes(topology)
         self.links = Links(topology)
+        self.census = Census(topology)
+        self._steps: dict[tuple[str | None, Placement], Step] = {}
+        self._shaped_steps: dict[tuple[str | None, Shape], Step] = {}
         self._placed: dict[tuple[str | None, Placement], StepProfile] = {}
         self._shaped: dict[tuple[str | None, Shape], StepProfile] = {}
         self._notes: dict[str, None] = {}
@@ -45,9 +54,25 @@ class Analytic:
 
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
         try:
-            return self._placed[job.model, placement].step
+            return self._steps[job.model, placement]
         except KeyError:
-            return self._placed_profile(job.model, placement).step
+            found = self._shaped_step(job.model, self.shapes.of(placement))
+            if len(self._steps) >= _MOST_REMEMBERED:
+                self._steps.clear()
+            self._steps[job.model, placement] = found
+            return found
+
+    def _shaped_step(self, name: str | None, shape: Shape) -> Step:
+        """Most shapes are only asked for their step; a profile, for any slowness of the links, is more work."""
+        key = (name, shape)
+        found = self._shaped_steps.get(key)
+        if found is None:
+            model, batch = self.model_of(name)
+            steps = [step_alone(model, gpu, shape, self.shapes.wires, self.options, batch) for gpu in self._gpus(shape)]
+            found, notes = max(steps, key=lambda step: step[0].seconds)
+            self._shaped_steps[key] = found
+            self._note(model, notes)
+        return found
 
     def moved(
         self, left: Sequence[str], entered: Sequence[tuple[Job, Placement]], now: float
@@ -57,6 +82,19 @@ class Analytic:
         return self.links.change(
             left, [(job.id, placement, self.profile(job.model, placement)) for job, placement in entered]
         )
+
+    def fastest_step(self, job: Job, gpus: int) -> Floor | None:
+        """Neighbours only slow a job down (docs/network/contention.md), so a step alone is looked for."""
+        model, batch = self.model_of(job.model)
+        floor = float("inf")
+        promising: list[Placement | None] = []
+        for kind in self.census.types(job.gpu_type):
+            gpu, rooms = self.gpu_of(kind), self.census.rooms(kind, gpus)
+            seconds, spreads = search(rooms, gpus, self.shapes.wires, self.options.algorithm,
+                                      partial(seconds_alone, model, gpu, gpus, batch, self.options))  # fmt: skip
+            floor = min(floor, seconds)
+            promising += [spread_over(self.topology, kind, gpus, spread) for spread in spreads]
+        return Floor(floor, tuple(placement for placement in promising if placement is not None))
 
     def profile(self, model: str | None, placement: Placement) -> StepProfile:
         """The step of a model on these GPUs, for any slowness of the links."""
@@ -79,14 +117,20 @@ class Analytic:
         if found is None:
             model, batch = self.model_of(name)
             wires = self.shapes.wires
-            kinds = sorted(kinds_in(shape, wires.machine_level))
-            gpus = dict.fromkeys(self.gpu_of(wires.kinds[kind].gpu_type) for kind in kinds)
-            # A gang is one GPU type; should one ever be mixed, all wait for the slowest.
-            profiles = [profile(model, gpu, shape, wires, self.options, batch) for gpu in gpus]
+            profiles = [profile(model, gpu, shape, wires, self.options, batch) for gpu in self._gpus(shape)]
             found = self._shaped[key] = max(profiles, key=lambda p: p.alone)
-            for note in found.notes:
-                self._notes[f"{model.name}: {note}"] = None
+            self._note(model, found.notes)
         return found
+
+    def _gpus(self, shape: Shape) -> list[Gpu]:
+        """A gang is one GPU type; should one ever be mixed, all wait for the slowest."""
+        wires = self.shapes.wires
+        kinds = sorted(kinds_in(shape, wires.machine_level))
+        return list(dict.fromkeys(self.gpu_of(wires.kinds[kind].gpu_type) for kind in kinds))
+
+    def _note(self, model: Model, notes: Sequence[str]) -> None:
+        for note in notes:
+            self._notes[f"{model.name}: {note}"] = None
 
     def model_of(self, name: str | None) -> tuple[Model, int | None]:
         """A model of the catalog and the batch in its name, if it has one."""

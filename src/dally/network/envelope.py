@@ -53,6 +53,16 @@ class Rates:
         )
 
 
+class Unrated(Rates):
+    """Where nobody asks what neighbours cost: times are plain numbers."""
+
+    def number(self, cost: Cost) -> int:
+        return 0
+
+    def work(self, cost: Cost, size: float, times: float = 1.0) -> Work:
+        return Work(times * (cost.latency + size * cost.alone))
+
+
 def _phase(phase: Phase, levels: int) -> tuple[float, Phase]:
     fixed = max((c for level, c in phase if level == 0 or level >= levels), default=0.0)
     return fixed, tuple((level, c) for level, c in phase if 0 < level < levels)

@@ -1,4 +1,4 @@
-"""The seam to the network: a job and its GPUs in, the time of one step out; two methods wide."""
+"""The seam to the network: a job and its GPUs in, the time of one step out; and how short a step can be at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,18 @@ class Step(NamedTuple):
         return self.seconds / self.alone if self.alone > 0 else 1.0
 
 
+class Floor(NamedTuple):
+    """What no placement can beat, proved by the model itself (docs/lower-bound.md, "The shortest step")."""
+
+    seconds: float
+    placements: tuple[Placement, ...] = ()  # that may come down to it, the likeliest first
+
+
 class NetworkModel(Protocol):
+    by_shape: bool
+    """Whether a step depends on the shape of a placement alone (`network.shape`): then shapes can be looked at one by
+    one, and the shortest of all is the shortest there is."""
+
     @property
     def notes(self) -> Sequence[str]:
         """What was assumed about jobs and GPUs so far, each once."""
@@ -42,9 +53,20 @@ class NetworkModel(Protocol):
         """Jobs left the links and others entered: the steps of those that entered and of every job they changed."""
         ...
 
+    def fastest_step(self, job: Job, gpus: int) -> Floor | None:
+        """No step of this job on `gpus` GPUs of one type that it may use is shorter, wherever they are and whoever
+        else is on the links; infinite where the cluster has too few.
+
+        None: the model does not say. Then computing alone is what a step is taken to need, so `Step.compute` of such
+        a model must be the same on all GPUs of a type.
+        """
+        ...
+
 
 class Uncontended(ABC):
     """Base of models in which jobs do not disturb each other."""
+
+    by_shape = False
 
     @property
     def notes(self) -> Sequence[str]:
@@ -55,3 +77,6 @@ class Uncontended(ABC):
 
     def moved(self, left: Sequence[str], entered: Sequence[tuple[Job, Placement]], now: float) -> Mapping[str, Step]:
         return {job.id: self.step_time(job, placement, now) for job, placement in entered}
+
+    def fastest_step(self, job: Job, gpus: int) -> Floor | None:
+        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dally.network.group import Group
 from dally.network.nccl import LAUNCH, Collective, Cost, choose, costs
@@ -85,6 +85,51 @@ def hidden_elements(model: Model) -> int:
         if layer.kind == "embedding" and layer.traffic_elements:
             return layer.traffic_elements // 2
     return sum(layer.activation_elements for layer in model.layers) // max(1, len(model.layers))
+
+
+class Exchanges(Protocol):
+    """What the collectives of a step cost."""
+
+    def gang(self, op: Collective, size: float) -> Cost:
+        """A collective of all GPUs."""
+        ...
+
+    def data(self, op: Collective, size: float) -> Cost:
+        """A collective among the copies of the model."""
+        ...
+
+    def tensor(self, size: float) -> Cost:
+        """An all-reduce inside a tensor group."""
+        ...
+
+    def hop(self) -> Cost:
+        """A message from one pipeline stage to the next."""
+        ...
+
+
+class ShapeCosts:
+    """Exchanges on GPUs of a shape."""
+
+    def __init__(self, shape: Shape, wires: Wires, layout: Layout, algorithm: str) -> None:
+        self._shape, self._wires, self._layout, self._algorithm = shape, wires, layout, algorithm
+        self._whole: dict[Collective, tuple[Cost, ...]] = {}
+
+    def gang(self, op: Collective, size: float) -> Cost:
+        found = self._whole.get(op)
+        if found is None:
+            found = self._whole[op] = costs(self._shape, self._wires, op, self._algorithm)
+        return choose(found, size)
+
+    def data(self, op: Collective, size: float) -> Cost:
+        if self._layout.copy == 1:
+            return self.gang(op, size)
+        return data_cost(self._shape, self._wires, self._layout, op, size, self._algorithm)
+
+    def tensor(self, size: float) -> Cost:
+        return tensor_cost(self._shape, self._wires, self._layout, size, self._algorithm)
+
+    def hop(self) -> Cost:
+        return hop_cost(self._shape, self._wires, self._layout)
 
 
 def tensor_cost(shape: Shape, wires: Wires, layout: Layout, size: float, algorithm: str) -> Cost:

@@ -9,16 +9,21 @@ from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.topology import Topology
-from dally.network.model import Step, Uncontended
+from dally.network.model import Floor, Step, Uncontended
+from dally.network.room import Census
 
 
 class Ideal(Uncontended):
     """Placement never matters: every step takes one unit of time."""
 
+    by_shape = True
     _step = Step(1.0, 1.0, 0.0, 1.0)
 
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
         return self._step
+
+    def fastest_step(self, job: Job, gpus: int) -> Floor | None:
+        return Floor(self._step.seconds)
 
 
 class LevelPenalty(Uncontended):
@@ -27,8 +32,11 @@ class LevelPenalty(Uncontended):
     Default: 1 inside a machine, 1.25 more for every level above; a figure to play with, not a measurement.
     """
 
+    by_shape = True
+
     def __init__(self, topology: Topology, factors: Mapping[str, float] | None = None) -> None:
         self.topology = topology
+        self._census = Census(topology)
         chosen = [1.25 ** max(0, i - topology.machine_level) for i in range(len(topology.levels))]
         for name, factor in (factors or {}).items():
             if factor < 1:
@@ -40,3 +48,10 @@ class LevelPenalty(Uncontended):
 
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
         return self._steps[placement.level(self.topology)]
+
+    def fastest_step(self, job: Job, gpus: int) -> Floor | None:
+        """No outer level is faster than an inner one, so it is the innermost that has the GPUs."""
+        for level, step in enumerate(self._steps):
+            if any(self._census.largest(kind, level) >= gpus for kind in self._census.types(job.gpu_type)):
+                return Floor(step.seconds)
+        return Floor(float("inf"))

@@ -9,24 +9,16 @@ reduce-scattered. Tensor-parallel activations and model-parallel tables are exch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from dally.core.errors import UserError
-from dally.network.envelope import Line, Lines, Rates, Work, after, at, latest, value
+from dally.network.envelope import Line, Lines, Rates, Unrated, Work, after, at, latest, value
 from dally.network.model import Step
-from dally.network.nccl import Collective, Cost, choose, costs
-from dally.network.parallel import (
-    Layout,
-    blocks_of,
-    data_cost,
-    hidden_elements,
-    hop_cost,
-    layout_for,
-    tensor_cost,
-)
+from dally.network.nccl import Collective, Cost
+from dally.network.parallel import Exchanges, Layout, ShapeCosts, blocks_of, hidden_elements, layout_for
 from dally.network.shape import Shape, Wires, gpu_count
 
 if TYPE_CHECKING:
@@ -105,18 +97,17 @@ class StepProfile:
 class _Plan:
     """The operations of a step with their costs chosen: first planned, then scheduled."""
 
-    def __init__(self, wires: Wires) -> None:
-        levels = len(wires.levels)
-        self.rates = Rates()
+    def __init__(self, levels: int, rates: Rates | None = None) -> None:
+        self.rates = rates or Rates()
         self.ports = [0.0] * levels
         self.traffic = [0.0] * levels
         self.used: Counter[str] = Counter()
 
     def add(self, cost: Cost, size: float, times: float = 1.0, what: str = "") -> Cost:
         self.rates.number(cost)
-        for level, (port, sent) in enumerate(zip(cost.ports, cost.traffic, strict=True)):
-            self.ports[level] += port * size * times
-            self.traffic[level] += sent * size * times
+        for level in range(len(self.ports)):
+            self.ports[level] += cost.ports[level] * size * times
+            self.traffic[level] += cost.traffic[level] * size * times
         if cost.rate:
             self.used[f"{what}{cost.algorithm}"] += max(1, round(times))
         return cost
@@ -142,8 +133,47 @@ def profile(
     batch = model.batch_size if batch is None else batch
     gpus = gpu_count(shape.top, shape.tree, wires.machine_level)
     layout = layout_for(model, gpus, gpu, batch)
+    plan = _Plan(len(wires.levels))
+    costs = ShapeCosts(shape, wires, layout, options.algorithm)
+    compute, lines = _timed(model, gpu, batch, layout, options, costs, plan, timeline)
+    plan.rates.compile(len(wires.levels))
+    alone = max(compute, value(lines))
+    used = ", ".join(f"{name} ×{count}" for name, count in plan.used.items()) or "none"
+    return StepProfile(
+        compute, alone, tuple(lines), plan.rates, tuple(plan.ports), tuple(plan.traffic), used, layout,
+        Step(alone, compute, alone - compute, alone), layout.notes,
+    )  # fmt: skip
+
+
+def step_alone(model: Model, gpu: Gpu, shape: Shape, wires: Wires, options: StepOptions = DEFAULT_OPTIONS,
+               batch: int | None = None) -> tuple[Step, tuple[str, ...]]:  # fmt: skip
+    """`profile(…).step` and its notes, to the bit, for a part of the work: nobody asks what neighbours would cost."""
+    gpus = gpu_count(shape.top, shape.tree, wires.machine_level)
+    return _alone(model, gpu, gpus, batch, options,
+                  lambda layout: ShapeCosts(shape, wires, layout, options.algorithm))  # fmt: skip
+
+
+def seconds_alone(model: Model, gpu: Gpu, gpus: int, batch: int | None, options: StepOptions,
+                  costs: Callable[[Layout], Exchanges]) -> float:  # fmt: skip
+    """A step without neighbours whose collectives cost what `costs` says; it does not fall when one of them rises."""
+    return _alone(model, gpu, gpus, batch, options, costs)[0].seconds
+
+
+def _alone(model: Model, gpu: Gpu, gpus: int, batch: int | None, options: StepOptions,
+           costs: Callable[[Layout], Exchanges]) -> tuple[Step, tuple[str, ...]]:  # fmt: skip
+    batch = model.batch_size if batch is None else batch
+    layout = layout_for(model, gpus, gpu, batch)
+    compute, lines = _timed(model, gpu, batch, layout, options, costs(layout), _Plan(0, Unrated()), None)
+    alone = max(compute, value(lines))
+    return Step(alone, compute, alone - compute, alone), layout.notes
+
+
+def _timed(
+    model: Model, gpu: Gpu, batch: int, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan,
+    timeline: list[Moment] | None,
+) -> tuple[float, Lines]:  # fmt: skip
+    """Seconds of computing, and the end of the step."""
     forward, backward, update = passes(model, gpu, batch)
-    plan = _Plan(wires)
     stretch = 1 / layout.copy  # every GPU of a copy does its part
     if layout.pipeline > 1:
         # 1F1B: p − 1 of the slots of m micro-batches are a bubble (arXiv 2104.04473, section 2.2).
@@ -154,20 +184,11 @@ def profile(
     compute = sum(forward) + sum(backward) + update
 
     schedule = _Schedule(plan, forward, backward, update, timeline)
-    open_ = _open_exchanges(model, shape, wires, layout, batch, options, plan)
+    open_ = _open_exchanges(model, layout, batch, costs, plan)
     if layout.sharded:
-        gathered, scattered = _sharded_units(model, shape, wires, layout, options, plan)
-        lines = schedule.sharded(open_, gathered, scattered)
-    else:
-        buckets = _buckets(model, shape, wires, layout, options, plan)
-        lines = schedule.bucketed(open_, buckets)
-    plan.rates.compile(len(wires.levels))
-    alone = max(compute, value(lines))
-    used = ", ".join(f"{name} ×{count}" for name, count in plan.used.items()) or "none"
-    return StepProfile(
-        compute, alone, tuple(lines), plan.rates, tuple(plan.ports), tuple(plan.traffic), used, layout,
-        Step(alone, compute, alone - compute, alone), layout.notes,
-    )  # fmt: skip
+        gathered, scattered = _sharded_units(model, layout, options, costs, plan)
+        return compute, schedule.sharded(open_, gathered, scattered)
+    return compute, schedule.bucketed(open_, _buckets(model, layout, options, costs, plan))
 
 
 class _Open(NamedTuple):
@@ -177,9 +198,7 @@ class _Open(NamedTuple):
     backward: list[tuple[str, Cost, float, float]]
 
 
-def _open_exchanges(
-    model: Model, shape: Shape, wires: Wires, layout: Layout, batch: int, options: StepOptions, plan: _Plan
-) -> _Open:
+def _open_exchanges(model: Model, layout: Layout, batch: int, costs: Exchanges, plan: _Plan) -> _Open:
     found = _Open([], [])
     width = model.precision.compute_width
     if layout.tensor > 1:
@@ -187,7 +206,7 @@ def _open_exchanges(
         # pass where activations are recomputed.
         size = float(batch * hidden_elements(model) * width)
         times = float(2 * blocks_of(model) or len(model.layers)) / layout.pipeline
-        cost = tensor_cost(shape, wires, layout, size, options.algorithm)
+        cost = costs.tensor(size)
         again = 2.0 if model.recompute else 1.0
         plan.add(cost, size, times * (1 + again), "tensor ")
         found.forward.append(("activations", cost, size, times))
@@ -195,7 +214,7 @@ def _open_exchanges(
     if layout.pipeline > 1:
         size = hidden_elements(model) * width / layout.tensor  # a micro-batch of one sample
         slots = float(batch + layout.pipeline - 1)
-        cost = hop_cost(shape, wires, layout)
+        cost = costs.hop()
         plan.add(cost, size, 2 * slots, "pipeline ")
         found.forward.append(("stage to stage", cost, size, slots))
         found.backward.append(("stage to stage", cost, size, slots))
@@ -204,7 +223,7 @@ def _open_exchanges(
     )
     if tables and layout.data > 1:
         size = float(tables * batch * width)  # DLRM, arXiv 1906.00091: looked-up vectors to whoever has the sample
-        cost = choose(costs(shape, wires, "all-to-all", options.algorithm), size)
+        cost = costs.gang("all-to-all", size)
         plan.add(cost, size, 2.0, "tables ")
         found.forward.append(("table rows", cost, size, 1.0))
         found.backward.append(("table rows", cost, size, 1.0))
@@ -221,24 +240,20 @@ class _Send(NamedTuple):
 
 
 def _buckets(
-    model: Model, shape: Shape, wires: Wires, layout: Layout, options: StepOptions, plan: _Plan
+    model: Model, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan
 ) -> list[_Send]:
     """A bucket closes at the layer that fills it, from the last layer to the first."""
     sends: list[_Send] = []
     if layout.data == 1:
         return sends
     limit = 0.0 if options.bucket is None else options.bucket
-    found = None if layout.copy > 1 else costs(shape, wires, "all-reduce", options.algorithm)
     pending, last = 0.0, len(model.layers) - 1
     for index in range(len(model.layers) - 1, -1, -1):
         if not pending:
             last = index
         pending += model.layers[index].gradient_bytes / layout.copy
         if pending and (pending >= limit or index == 0):
-            if found is not None:
-                cost = choose(found, pending)
-            else:
-                cost = data_cost(shape, wires, layout, "all-reduce", pending, options.algorithm)
+            cost = costs.data("all-reduce", pending)
             plan.add(cost, pending)
             sends.append(_Send(index, last, pending, cost))
             pending = 0.0
@@ -246,7 +261,7 @@ def _buckets(
 
 
 def _sharded_units(
-    model: Model, shape: Shape, wires: Wires, layout: Layout, options: StepOptions, plan: _Plan
+    model: Model, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan
 ) -> tuple[list[_Send], list[_Send]]:
     """All-gathers and reduce-scatters of units of consecutive layers, in forward order."""
     total = sum(layer.gradient_bytes for layer in model.layers) / layout.copy
@@ -259,7 +274,7 @@ def _sharded_units(
 
     def cost_of(op: Collective, size: float) -> Cost:
         if (op, size) not in known:
-            known[op, size] = data_cost(shape, wires, layout, op, size, options.algorithm)
+            known[op, size] = costs.data(op, size)
         return known[op, size]
 
     for index, layer in enumerate(model.layers):

@@ -11,11 +11,12 @@ from dally.core.states import State
 from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank, plan_in_order
-from dally.policies.options import option
+from dally.policies.options import option, unless, when
 from dally.policies.placing import RULES, Rule, RuleName
 
 __all__ = [
     "DURATIONS", "RULES", "SPEEDS", "ActiveJob", "Demand", "Extend", "Memory", "Migrate", "Order", "Plan", "PolicyBase",
     "Preempt", "Rank", "RankedPolicy", "Reason", "Reshare", "Resize", "Rule", "RuleName", "Share", "Start", "State",
-    "Table", "Token", "View", "Wait", "WakeAt", "option", "plan_by_rank", "plan_in_order",
+    "Table", "Token", "View", "Wait", "WakeAt", "option", "plan_by_rank", "plan_in_order", "unless",
+    "when",
 ]  # fmt: skip

@@ -24,7 +24,13 @@ NOTICEABLE = 0.03  # a change below 3 % is not worth a sentence
 
 
 def verdict(comparison: Comparison) -> str:
-    """Who won among those who were told the same, over whom and by how much; how far that is from what is possible."""
+    """Who won among those told the same, over whom, by how much and how far from what is possible; before it, what
+    cannot be."""
+    alarms = [f"{run.summary.alarm}." for run in comparison.runs if run.summary.alarm]
+    return " ".join([*alarms, _verdict(comparison)])
+
+
+def _verdict(comparison: Comparison) -> str:
     ranked = comparison.ranked
     best = ranked[0]
     if best.summary.avg_jct is None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dally.report import markup
+from dally.report.alarm import allowance_text
 from dally.report.chapters import Chapter
 from dally.report.compared import Comparison, ReportRun, compare
 from dally.report.findings import findings, verdict
@@ -129,14 +130,18 @@ def _bars(runs: Sequence[ReportRun], figure: str, multiple: str) -> dict[str, An
     for run in runs:
         value, times = getattr(run.summary, figure), getattr(run.summary, multiple)
         rows.append({"value": value or 0.0, "text": time_text(value),
-                     "note": "" if times is None else f"{times_text(times)} bound"})  # fmt: skip
+                     "note": "" if times is None else f"{times_text(times)} bound{_impossible(times)}"})  # fmt: skip
     bound = _common_bound(runs, figure)
     return {"rows": rows, "ref": bound and {"value": bound, "label": f"lower bound {time_text(bound)}"},
             "log": spans_decades([getattr(run.summary, figure) for run in runs])}  # fmt: skip
 
 
+def _impossible(multiple: float) -> str:
+    return " (impossible)" if multiple < 1 - 1e-9 else ""
+
+
 def _common_bound(runs: Sequence[ReportRun], figure: str) -> float | None:
-    """Where different jobs finished, or some were packed, the bounds differ: one line would be wrong for some run."""
+    """Where different jobs finished the bounds differ: one line would be wrong for some run."""
     bounds: set[float | None] = {getattr(run.summary.lower_bound, figure) for run in runs}
     return bounds.pop() if len(bounds) == 1 else None
 
@@ -169,6 +174,8 @@ def _table_section(comparison: Comparison) -> str:
     shorter = "Shorter is better; nothing can be left of the dashed line."
     if _common_bound(comparison.runs, "avg_jct") is None:
         shorter = "Shorter is better; the policies have different lower bounds."
+    if any(run.summary.alarm for run in comparison.runs):
+        shorter = "What is left of its lower bound cannot be: read the first sentence of this page."
     figures = [
         markup.figure(name, title, caption(text, field), _bar_alt(comparison, name, title),
                       _figure_table(comparison, field, multiple), legend=False)
@@ -178,8 +185,9 @@ def _table_section(comparison: Comparison) -> str:
              "makespan_over_bound"))
     ]  # fmt: skip
     sharing = markup.sharing_rows(comparison.runs)
-    said = ("★ marks the best of a column among those told the same of the future. "
+    words = ("★ marks the best of a column among those told the same of the future. "
             "Multiples are of the lower bound, which no schedule can beat.")
+    said = " ".join(filter(None, [words, allowance_text(comparison.runs[0].summary.lower_bound)]))
     if sharing:
         said += (" The second table is about GPUs that were shared: the mean time from submission to the hundredth"
                  " mini-batch, and how often jobs were suspended, moved, packed, unpacked and resized.")  # fmt: skip

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,11 @@ from dally.catalog.prices import dollars_per_hour
 from dally.core.ledger import ALONE
 from dally.core.placement import Placement
 from dally.core.topology import Topology
+from dally.report.bound import Bound, bound_of
 from dally.report.columns import Floats, Timeline, job_columns, timeline
-from dally.simulator.bounds import lower_bounds
 from dally.simulator.run import Run
 
 _ON_TIME = 1e-6  # seconds after the deadline that are a rounding
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What no schedule of the finished jobs on this cluster can beat; None where no job finished."""
-
-    avg_jct: float | None
-    makespan: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +68,7 @@ class Summary:
     deadlines_missed: int = 0
     cost_dollars: float | None = None
     told: str = ""
+    alarm: str = ""  # what is impossible about these figures (`report.alarm`); empty: nothing
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,8 +90,8 @@ _BEFORE_SHARING: dict[str, Any] = {"shared": False, "suspensions": 0, "suspended
 def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summary:
     """All figures of a run. JCT and queueing are over finished jobs, GPU time over all of them.
 
-    The bound depends on the finished jobs alone, not on the policy. It is kept from run to run of one process;
-    who spreads the runs of one trace over processes may compute it once (`bound_of`) and pass it in.
+    Runs that are compared are measured against one bound (`report.bound.bounds_of`): pass it in. Without, it is that of
+    this run by itself.
     """
     ledger = run.ledger
     jobs = job_columns(ledger)
@@ -195,51 +187,6 @@ def _utilisation(
     edges = np.minimum(np.append(load.time, run.ledger.last_end), run.ledger.last_end)
     held = float(np.diff(edges) @ load.busy)
     return max(held - idle_held - run.lost_work_gpu_seconds, 0.0) / (topology.gpus * makespan)
-
-
-def bound_of(run: Run, topology: Topology) -> Bound:
-    """The lower bounds for the jobs that finished in this run, in schedules that pack no more jobs on a GPU than it did
-    and resize elastic jobs only if it did."""
-    jobs = job_columns(run.ledger)
-    done = np.flatnonzero(jobs.finished)
-    if len(done) == 0:
-        return Bound(None, None)
-    gpu_type = {job.id: job.gpu_type for job in run.workload.trace.jobs if job.gpu_type is not None}
-    ids = [jobs.job_id[index] for index in done]
-    run_time = [run.workload.best_run_time[job_id] for job_id in ids]
-    gpus = jobs.gpus[done].astype(np.float64).tolist()
-    rigid = run.packed_throughput == 1.0 and not jobs.resizes.any()
-    if not rigid:
-        for at, job_id in enumerate(ids):
-            run_time[at], least = run.workload.elastic.get(job_id, (run_time[at], run_time[at] * gpus[at]))
-            if run_time[at] > 0:
-                gpus[at] = least / run_time[at]
-            gpus[at] /= run.packed_throughput
-    head_start = float(jobs.submit[done].min() - jobs.submit.min())
-    avg_jct, makespan = _bounds(
-        tuple(jobs.submit[done].tolist()),
-        tuple(gpus),
-        tuple(run_time),
-        tuple((name, topology.capacity(name)) for name in topology.gpu_types),
-        tuple(gpu_type.get(job_id) for job_id in ids),
-        rigid,
-    )
-    # The makespan counts from the first submission of all, the bound from the first that finished.
-    return Bound(avg_jct, makespan + head_start)
-
-
-@lru_cache(maxsize=2)
-def _bounds(
-    release: tuple[float, ...],
-    gpus: tuple[float, ...],
-    run_time: tuple[float, ...],
-    capacity: tuple[tuple[str, int], ...],
-    pool: tuple[str | None, ...],
-    rigid: bool,
-) -> tuple[float, float]:
-    """Kept for the next run: policies under comparison usually finish the same jobs, and this takes seconds."""
-    found = lower_bounds(release, gpus, run_time, dict(capacity), pool, rigid=rigid)
-    return found.avg_jct, found.makespan
 
 
 def _mean(values: Floats) -> float | None:

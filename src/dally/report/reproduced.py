@@ -10,6 +10,7 @@ from typing import Any
 
 from dally.core.topology import Topology
 from dally.report import markup
+from dally.report.bound import bounds_of
 from dally.report.chapters import Chapter, Steps, communication, timers
 from dally.report.compared import ReportRun
 from dally.report.html import write_report
@@ -37,7 +38,8 @@ class Cell:
     @classmethod
     def measured(cls, setting: paper.Setting, contenders: tuple[paper.Contender, ...], runs: Sequence[TimedRun],
                  topology: Topology) -> Cell:  # fmt: skip
-        summaries = tuple(summarise(run, topology) for run in runs)
+        bounds = bounds_of(runs, topology)
+        summaries = tuple(summarise(run, topology, bound) for run, bound in zip(runs, bounds, strict=True))
         last = next(run.ledger.last_end for each, run in zip(contenders, runs, strict=True)
                     if each.policy == paper.AUTO) or 0.0  # fmt: skip
         late = tuple(sum((row.end or 0.0) > last for row in run.ledger.rows) for run in runs)

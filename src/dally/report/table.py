@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from dally.report.alarm import allowance_text
 from dally.report.groups import Peers, groups_of, headlines, told_text
 from dally.report.metrics import Summary
 from dally.report.wording import column_times, count_text, run_notes, share_text, time_text, times_text
@@ -126,12 +127,10 @@ def _captions(summaries: Sequence[Summary], columns: Sequence[Column], kept: Seq
     if len(bounds) == 1:
         avg, makespan = next(iter(bounds))
         if avg is not None:
-            lines.append(f"Lower bound: avg JCT {time_text(avg)}, makespan {time_text(makespan)}.")
+            allows = allowance_text(summaries[0].lower_bound)
+            lines.append(f"Lower bound: avg JCT {time_text(avg)}, makespan {time_text(makespan)}. {allows}".rstrip())
     elif bounds:
-        why = "since different jobs finished"
-        if any(each.packs or each.resizes for each in summaries):
-            why += ", or since packing and resizing allow more"
-        lines.append(f"Lower bounds differ between the rows, {why}.")
+        lines.append("Lower bounds differ between the rows, since different jobs finished.")
     if any(column_texts(columns[index], summaries)[1] for index in kept):
         same = " among those told the same" if len(groups_of(summaries)) > 1 else ""
         lines.append(f"{BEST} best of the column{same}")

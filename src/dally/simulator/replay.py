@@ -63,10 +63,12 @@ def rebuilt(journal: JournalReader, policy: str | None = None, throughputs: Path
                      Profiles(network, journal.topology, interference), interference, meter)  # fmt: skip
 
 
-def verify(path: Path, throughputs: Path | None = None, progress: Callable[[int], None] | None = None) -> Verdict:
-    """Feed the recorded events to the policy anew: every plan must be the recorded one."""
+def verify(path: Path, throughputs: Path | None = None, progress: Callable[[int], None] | None = None,
+           policy: str | None = None) -> Verdict:  # fmt: skip
+    """Feed the recorded events to the policy anew: every plan must be the recorded one. `policy`: where the one in the
+    header comes from, if it is not registered."""
     journal = open_journal(path)
-    scheduler = rebuilt(journal, throughputs=throughputs)
+    scheduler = rebuilt(journal, policy, throughputs)
     begin_with(scheduler, journal)
     count = 0
 

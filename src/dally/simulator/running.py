@@ -44,16 +44,16 @@ class RunningJob:
     def book(self, now: float, checkpoint_interval: float) -> None:
         """Work done since the last booking, and how much of it the latest periodic checkpoint holds."""
         start = max(self.since, self.progress_from, self.paused_until)
-        if now > start:
-            if checkpoint_interval == 0:
-                self.saved = self.done + self.going * (now - start)
-            else:
-                past = (now - self.progress_from) % checkpoint_interval  # seconds since the latest checkpoint
-                if now - past > start:
-                    self.saved = self.done + self.going * (now - past - start)
-                elif now - past > self.since:
-                    self.saved = self.done  # taken between two of its turns
-            self.done += self.going * (now - start)
+        done = self.going * (now - start) if now > start else 0.0
+        if checkpoint_interval == 0 and now > start:
+            self.saved = self.done + done
+        elif checkpoint_interval and now > self.progress_from:
+            latest = now - (now - self.progress_from) % checkpoint_interval  # when the latest checkpoint was taken
+            if latest > start:
+                self.saved = self.done + self.going * (latest - start)
+            elif latest > self.since:
+                self.saved = self.done  # between two of its turns
+        self.done += done
         self.since = now
 
     @property

@@ -42,7 +42,7 @@ def run_each(experiment: Experiment, policies: Sequence[AnyPolicy], *, journals:
     """Run every policy; one that fails costs the others nothing. In the order asked, without those that Ctrl-C left
     with nothing. Ctrl-C reaches the workers too: each stops where it is and hands over what it has."""
     files = list(journals or [None] * len(policies))
-    labels = [policy if isinstance(policy, str) else as_policy(policy).name for policy in policies]
+    labels = [_label(policy) for policy in policies]
     workers = min(len(policies), workers or len(os.sched_getaffinity(0)))
     if workers > 1 and all(portable(policy) for policy in policies) and portable(experiment.scenario):
         tasks = [Task(label, partial(_run, experiment, policy, file))
@@ -65,6 +65,14 @@ def run_each(experiment: Experiment, policies: Sequence[AnyPolicy], *, journals:
         elif not isinstance(result, StoppedError):
             results.append(Failure(labels[index], _named(result, labels[index])))
     return results
+
+
+def _label(policy: AnyPolicy) -> str:
+    """Its name; of one that cannot be made, which is told when it is run, the text."""
+    try:
+        return as_policy(policy).name
+    except UserError:
+        return str(policy)
 
 
 def _named(error: UserError | PlanError | RunError, label: str) -> UserError | PlanError | RunError:

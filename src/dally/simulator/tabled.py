@@ -15,7 +15,7 @@ from dally.core.errors import PlanError, UserError
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.topology import Topology
-from dally.network.model import NetworkModel, Step
+from dally.network.model import Floor, NetworkModel, Step
 from dally.simulator.best import BestPlacement
 
 _NEVER = Step(float("inf"), float("inf"), 0.0, float("inf"))
@@ -25,6 +25,7 @@ class Tabled:
     """Implements the seam of `network.model`."""
 
     def __init__(self, inner: NetworkModel, table: Throughputs, topology: Topology) -> None:
+        self.by_shape = inner.by_shape
         self.inner, self.table, self.topology = inner, table, topology
         self._best = BestPlacement(topology, inner)
         self._factors: dict[tuple[str | None, int, str], float | None] = {}
@@ -50,6 +51,19 @@ class Tabled:
             self._running[job.id] = factor
         return {job_id: _times(step, self._running[job_id])
                 for job_id, step in self.inner.moved(left, entered, now).items()}  # fmt: skip
+
+    def fastest_step(self, job: Job, gpus: int) -> Floor | None:
+        """The network model's, at the table's speeds: a factor per GPU type, whatever the placement there."""
+        best = Floor(float("inf"))
+        for kind in self.topology.gpu_types:
+            factor = self._factor_on(job, kind) if job.gpu_type in (None, kind) else None
+            if factor is None or self.topology.capacity(kind) < gpus:
+                continue
+            inner = self._best.shortest(replace(job, gpu_type=kind), gpus)
+            if inner is not None:
+                found = Floor(inner.floor * factor, (inner.placement,))
+                best = min(best, found, key=lambda floor: floor.seconds)
+        return best
 
     def runs_on(self, job: Job) -> tuple[str, ...]:
         """GPU types of the cluster on which the job makes progress, the fastest first."""
@@ -79,7 +93,9 @@ class Tabled:
 
     def _factor(self, job: Job, placement: Placement) -> float | None:
         """Seconds of the table's step per second of the network model's best; None where the job does not run."""
-        kind = self.topology.machines[placement.slices[0][0]].gpu_type
+        return self._factor_on(job, self.topology.machines[placement.slices[0][0]].gpu_type)
+
+    def _factor_on(self, job: Job, kind: str) -> float | None:
         key = (job.model, job.gpus, kind)
         if key not in self._factors:
             rate = self.table.rate(*key)

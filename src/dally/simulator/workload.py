@@ -22,7 +22,8 @@ class Workload:
     trace: Trace
     work: dict[str, float]
     reference: dict[str, float]  # step time at speed 1
-    best_run_time: dict[str, float]  # seconds at the best placement this cluster could ever give the job
+    best_run_time: dict[str, float]  # seconds at the best placement found on the empty cluster
+    least_run_time: dict[str, float]  # seconds that no placement can beat: what lower bounds stand on
     # of elastic jobs: (the same on as many GPUs as serve it best, the fewest GPU-seconds it can take)
     elastic: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what had to be assumed
@@ -45,12 +46,14 @@ def prepare(trace: Trace, topology: Topology, network: NetworkModel, *, means: D
     """
     here = BestPlacement(topology, network)
     there = BestPlacement(traced.topology, traced.network) if traced else here
-    made = Workload(trace, {}, {}, {})
+    made = Workload(trace, {}, {}, {}, {})
     counted: Counter[str] = Counter()
+    unsure, widest = 0, 1.0
     for job, truth in zip(trace.jobs, trace.truths, strict=True):
-        best = here.step(job)
-        if best is None:
+        shortest = here.shortest(job)
+        if shortest is None:
             continue  # the scheduler will turn it away and say why
+        best = shortest.step
         if truth.duration is not None:
             work, reference = _reference(job, truth, means or truth.means, there, best, counted)
         elif truth.steps is not None and in_seconds:
@@ -61,9 +64,16 @@ def prepare(trace: Trace, topology: Topology, network: NetworkModel, *, means: D
                             "model")  # fmt: skip
         made.work[job.id], made.reference[job.id] = work, reference
         made.best_run_time[job.id] = work * best.seconds / reference
+        made.least_run_time[job.id] = work * shortest.floor / reference
+        if not shortest.known:
+            unsure += 1
+            widest = max(widest, best.seconds / shortest.floor if shortest.floor else float("inf"))
         if job.elastic:
             made.elastic[job.id] = _stretched(job, work, reference, here)
     made.notes.extend(f"{count:,} jobs: {what}" for what, count in counted.most_common())
+    if unsure:
+        made.notes.append(f"{unsure:,} jobs: the best placement found may not be the best there is; a step there takes "
+                          f"up to {widest:.3g} times what is proved to be the least")  # fmt: skip
     return with_deadlines(made)
 
 
@@ -78,13 +88,13 @@ def with_deadlines(workload: Workload) -> Workload:
 
 
 def _stretched(job: Job, work: float, reference: float, here: BestPlacement) -> tuple[float, float]:
-    """Shortest run time and fewest GPU-seconds of an elastic job, each at the size and placement that suit it best."""
+    """No run time and no GPU-seconds of an elastic job are less, whatever its size and placement."""
     fewest, most = job.limits
     shortest = least = float("inf")
     for gpus in range(fewest, most + 1):
-        step = here.step(replace(job, gpus=gpus))
-        if step is not None:
-            seconds = work * step.seconds / reference * job.gpus / gpus
+        found = here.shortest(job, gpus)
+        if found is not None:
+            seconds = work * found.floor / reference * job.gpus / gpus
             shortest, least = min(shortest, seconds), min(least, seconds * gpus)
     return shortest, least
 

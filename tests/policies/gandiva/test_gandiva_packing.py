@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from builders import Played, Spec, cluster, job, play
+from builders import Played, Spec, cluster, job, play, watched_steps
 from dally.catalog.interference import CatalogInterference
+from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job
+from dally.core.scheduler import Scheduler
+from dally.core.states import State
 from dally.policies.gandiva.memory import GandivaMemory
 from dally.simulator.meter import NoisyMeter
 
@@ -112,6 +115,47 @@ def test_a_neighbour_that_ends_during_the_trial_ends_the_trial() -> None:
     played = play(specs, ONE, "gandiva[minibatches=30]", interference=CatalogInterference())
     assert packs(played) and not undone(played)
     assert {played.outcome(j) for j in "ab"} == {"finished"}
+
+
+def test_a_pair_that_does_no_more_than_by_taking_turns_is_not_kept_and_one_that_does_a_little_more_is() -> None:
+    """Together they do 2 ÷ slowdown of what one does alone; what counts is 1 + gain."""
+    for slowdown, gain, kept in ((1.85, 0.05, True), (1.95, 0.05, False), (1.95, 0.0, True), (2.05, 0.0, False),
+                                 (1.2, 0.6, True), (1.3, 0.6, False)):  # fmt: skip
+        played = play(two(), ONE, f"gandiva[gain={gain}]", interference=Pairs(lstm_lstm=slowdown))
+        assert counts(played) == (1, int(kept), int(not kept)), (slowdown, gain)
+        ((when, _),) = packs(played)
+        assert len(undone(played)) == (0 if kept else 1)
+        together = [e for t, e in played.of(ev.Measured) if t == when]
+        assert {round(e.step_time, 6) for e in together} == {slowdown}  # type: ignore[union-attr]
+
+
+def test_a_pair_of_which_one_loses_more_than_the_other_wins_is_undone() -> None:
+    class Unequal(Pairs):
+        def slowdown(self, job: Job, others: Sequence[Job], gpu_type: str) -> float:
+            return {"lstm": 1.05, "a3c": 20.0}[str(job.model)] if others else 1.0
+
+    for models in (("lstm", "a3c"), ("a3c", "lstm")):  # whoever of them moves
+        played = play(two(a=models[0], b=models[1]), ONE, "gandiva", interference=Unequal())
+        assert counts(played) == (1, 0, 1)  # 1 ÷ 1.05 + 1 ÷ 20 is just above 1: not by the gain
+
+
+def test_after_a_neighbour_left_a_job_is_measured_anew() -> None:
+    """A pair is judged by mini-batches done beside each other alone, not by those before or after."""
+    seen: dict[float, tuple[int, float | None]] = {}
+
+    def look(scheduler: Scheduler, now: float) -> None:
+        view = scheduler.books.view
+        if view.job("a").state is State.RUNNING:
+            seen[now] = view.minibatches(view.job("a"), now), view.minibatch_time(view.job("a"), now + 50)
+
+    specs = [job("a", 1, 3000, model="lstm"), job("b", 1, 60, 1, model="lstm"), job("later", 2, 1, 900)]
+    with watched_steps(look):
+        played = play(specs, ONE, "gandiva[minibatches=10,migration=false]", interference=Pairs(lstm_lstm=1.5))
+    ((packed, _),) = packs(played)
+    left = played.end("b")
+    assert left is not None and packed < left
+    assert seen[packed] == (0, 1.5)  # from here on beside b
+    assert seen[left] == (0, 1.0)  # and from here on alone again: nothing of the slow ones is left in it
 
 
 def journal(seed: int, noise: int = 0) -> list[object]:

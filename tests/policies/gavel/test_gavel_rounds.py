@@ -184,7 +184,7 @@ def test_a_job_that_lost_its_gpus_to_a_fault_starts_again_at_the_next_boundary()
     ("gavel[space_sharing=true,variant=released]", "variant=released has no"),
     ("gavel[space_sharing=true,pack_above=0.5]", "must be at least 1"),
     ("gavel[space_sharing=true,partners=0]", "at least 1 of partners"),
-    ("gavel[partners=3]", "do nothing without space_sharing"),
+    ("gavel[partners=3]", "partners would do nothing here: nobody shares GPUs without space_sharing"),
     ("gavel[weights=a:x]", "weights='a:x' is not a list"),
     ("gavel[prices=V100]", "prices='V100' is not a list"),
     ("gavel[variant=released,backfill=true]", "variant=released has no"),

@@ -27,9 +27,11 @@ def check_all_ran(runs: list[Run], wanted: int) -> None:
 
 
 def write_report(title: str, experiment: Experiment, runs: list[Run], path: Path, notes: Sequence[str]) -> None:
+    from dally.report.bound import bounds_of
     from dally.report.html import ReportRun, write_report
     from dally.report.metrics import summarise
 
     topology = experiment.topology
-    parts = [ReportRun(run.policy, summarise(run, topology), run.ledger, topology) for run in runs]
+    parts = [ReportRun(run.policy, summarise(run, topology, bound), run.ledger, topology)
+             for run, bound in zip(runs, bounds_of(runs, topology), strict=True)]  # fmt: skip
     write_report(parts, path, title=title, baseline=parts[0].name, notes=notes)

@@ -33,7 +33,8 @@ def gavel(quick: bool, jobs: int | None, rates: tuple[float, ...], trace: Path |
     from dally.cli.printing import print_notes, print_table
     from dally.cli.progress import Progress
     from dally.core.units import show_time
-    from dally.report.metrics import Bound, summarise
+    from dally.report.bound import Bound
+    from dally.report.metrics import summarise
     from dally.simulator.reproduce import gavel as paper
     from dally.traces import load_trace
 

@@ -75,7 +75,8 @@ def _numeric_axis(result: SweepResult, axis: str, plots: dict[str, Any]) -> str:
             width = max(len(row) for row in rows)
             rows = [[*row, *[""] * (width - len(row))] for row in rows]
             means = [y for one in series for y in one["y"]]  # type: ignore[attr-defined]
-            kind = {"kind": "log", "range": [min(means) / 1.3, max(means) * 1.3]} if spans_decades(means) else {}
+            above = [y for y in means if y > 0]
+            kind = {"kind": "log", "range": [min(above) / 1.3, max(above) * 1.3]} if spans_decades(means) else {}
             plots[name] = {"series": series, "nearest": True,
                            "x": {"fmt": "count", "label": axis, "tip": f"{axis} ", "fromZero": False},
                            "y": {"fmt": _format(figure), "label": title_of(figure), **kind}}  # fmt: skip

@@ -51,6 +51,9 @@ class Fabric:
             answer = self._known[op, size_bytes] = self._cold(op, size_bytes)
             return answer
 
+    def _makespan(self, durations: list[int], queues: list[tuple[int, ...]], chunks: int, slots: int) -> int:
+        return makespan_ns(durations, queues, chunks, slots)
+
     def _cold(self, op: Collective, size_bytes: int) -> int:
         if op not in COLLECTIVES:
             raise UserError(f"ASTRA-sim times no {op!r}; choose from {', '.join(COLLECTIVES)}")
@@ -78,7 +81,7 @@ class Fabric:
             )  # fmt: skip
             queues.append(used)
             size = bytes_out(operation, size, dim.size)
-        return makespan_ns(durations, queues, chunks, slots)
+        return self._makespan(durations, queues, chunks, slots)
 
     def _chunks(self, op: Collective, size: int) -> tuple[int, int]:
         """Chunks of c = ⌊size/splits⌋, S = ⌈size/c⌉ of them, all of c bytes; at least a byte per GPU each."""
@@ -127,6 +130,19 @@ class Fabric:
             works.append(Work(operation, self.system.algorithms[index], dim, index, size, used, clockwise))
             size = bytes_out(operation, size, dim.size)
         return works
+
+
+class SlowestQueue(Fabric):
+    """From below: a chunk passes all phases, and the busiest queue serves all chunks. Both never fall as phases rise,
+    which is not known of chunks that meet in several queues twice."""
+
+    __slots__ = ()
+
+    def _makespan(self, durations: list[int], queues: list[tuple[int, ...]], chunks: int, slots: int) -> int:
+        work: dict[tuple[int, ...], int] = {}
+        for duration, queue in zip(durations, queues, strict=True):
+            work[queue] = work.get(queue, 0) + chunks * duration
+        return max(sum(durations), *(busy // (slots * len(queue)) for queue, busy in work.items()))
 
 
 @lru_cache(maxsize=1024)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from dally.core.memory import Memory, Table
 from dally.core.plan import Demand
@@ -26,8 +26,7 @@ _POINTS = 160
 _FROM, _TO = -4.0, 6.0  # standard deviations covered by the table
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """What is left of a job: by its index, and in the mean."""
 
     size: float
@@ -65,7 +64,7 @@ class Beliefs(Memory):
     def left(self, demand: Demand, declared: float | None, done: float) -> Left:
         if declared is None:
             return self._unknown(demand, done)
-        spread = self.spread
+        spread = math.sqrt(self.squared_errors / self.declared) if self.declared else 0.0  # asked for very often
         if spread < _EXACT:
             if done < declared:
                 return Left(declared - done, declared - done)

@@ -26,28 +26,28 @@ class Ends(Memory):
     held_until: float = 0.0  # Σ GPUs · end, as it was added up
 
     def expect(self, job: ActiveJob, gpus: int, end: float) -> None:
-        before = self.ends.get(job.id)
-        if before is not None:
-            self._take_end(job.id, before)
+        held, until = self._without(job.id)
         self.ends[job.id] = Expected(end, gpus, job.number)
         self.ends_in_order.add((end, job.number, job.id))
-        self.held += gpus
-        self.held_until += gpus * end
+        self.held, self.held_until = held + gpus, until + gpus * end
 
     def forget_end(self, job_id: str) -> None:
-        before = self.ends.get(job_id)
-        if before is not None:
-            self._take_end(job_id, before)
+        if job_id in self.ends:
+            self.held, self.held_until = self._without(job_id)
             del self.ends[job_id]
 
-    def _take_end(self, job_id: str, expected: Expected) -> None:
-        self.ends_in_order.remove((expected.end, expected.number, job_id))
-        self.held -= expected.gpus
-        self.held_until = self.held_until - expected.gpus * expected.end if self.ends_in_order else 0.0
+    def _without(self, job_id: str) -> tuple[int, float]:
+        """The sums without a job, which is taken out of the order."""
+        before = self.ends.get(job_id)
+        if before is None:
+            return self.held, self.held_until
+        self.ends_in_order.remove((before.end, before.number, job_id))
+        return self.held - before.gpus, self.held_until - before.gpus * before.end if self.ends_in_order else 0.0
 
     def overdue(self, now: float) -> list[str]:
         """Jobs that should have ended: somebody has to expect something else of them."""
-        return [job_id for _, _, job_id in self.ends_in_order.irange(maximum=(now, -1, ""))]
+        order = self.ends_in_order
+        return [job_id for _, _, job_id in order.irange(maximum=(now, -1, ""))] if order and order[0][0] < now else []
 
     def gpu_time_left(self, now: float) -> float:
         return self.held_until - self.held * now

@@ -51,7 +51,7 @@ class Forecast:
         memory = self.memory
         memory.expect(job, placement.gpus, self.now + self.run_time(job, placement))
         waited = memory.dequeue(job.id)
-        if self.tiers.could_be_nearer(job.gpus, placement):
+        if self.tiers.could_be_nearer(placement.gpus, placement):
             memory.apart[job.id] = True
         else:
             memory.apart.pop(job.id, None)
@@ -90,11 +90,10 @@ class Forecast:
         for job_id in memory.overdue(self.now):
             job = view.job(job_id)
             memory.expect(job, memory.ends[job_id].gpus, self.now + max(1.0, self.run_time_now(job)))
-        return LongPoles(memory, memory, self.now, view.topology.gpus, self._declared)
+        return LongPoles(memory, memory, self.now, self.tiers.gpus, self._declares)
 
-    def _declared(self, job_id: str) -> ActiveJob | None:
-        job = self.view.job(job_id)
-        return job if self.view.estimates.work(job.job) is not None else None
+    def _declares(self, job_id: str) -> bool:
+        return self.view.estimates.work(self.view.job(job_id).job) is not None
 
     # --- work and speed -----------------------------------------------------------------------------------
 

@@ -21,13 +21,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.journal import Entry
 from dally.core.plan import Demand, Extend, Migrate, Plan, Preempt, Start, Wait, WakeAt
 from dally.core.policy import View
-from dally.core.ranking import Key, Rank
+from dally.core.ranking import Entry as Place
+from dally.core.ranking import Rank
 from dally.core.reasons import Reason, Token
 from dally.core.states import State
 from dally.core.units import show_time
@@ -92,13 +94,17 @@ class _Round:
     def __init__(self, rules: Offers, view: View, memory: Histories, now: float) -> None:
         self.rules, self.view, self.memory, self.now = rules, view, memory, now
         self.tiers, self.timers = rules.tiers, rules.timers
+        self.open = list(rules.lanes)  # lanes with room for somebody: GPUs only get fewer in the course of a round
+        self.found: dict[Demand, tuple[int, Place | None, int]] = {}  # room, first taker and the tier it takes
         self.taken: dict[Demand, set[str]] = {}  # who has accepted, and is still in its lane
         self.preempted: list[ActiveJob] = []
 
     def plan(self) -> Plan:
-        plan: Plan = []
-        # leases that ended: each is extended, moved or lost below
+        # leases that ended: each is extended, moved or lost
         ended = self.view.preemptible.ordered(self.now) if self.view.preemptible.buckets else []
+        if not self.open and all(job.placement is not None and len(job.placement.slices) == 1 for job in ended):
+            return [Extend(job.id, self.rules.lease) for job in ended]  # nobody waits, and nothing is nearer
+        plan: Plan = []
         with self.view.free.trial() as free:
             for job in ended:
                 assert job.placement is not None
@@ -107,10 +113,10 @@ class _Round:
                      for job in reversed(ended)]  # fmt: skip
             while True:
                 taker = self._first_taker(free)
-                if turns and (taker is None or turns[-1][0] < taker[0]):
+                if turns and (taker is None or turns[-1][0] < taker[0][:4]):
                     plan.append(self._lease_ended(free, turns.pop()[1]))
                 elif taker is not None:
-                    plan.append(self._starts(free, *taker[1:]))
+                    plan.append(self._starts(free, taker[0][4], taker[1]))
                 else:
                     break
             lanes = [lane for lane in self.rules.lanes if len(lane) > len(self.taken.get(lane.demand, ()))]
@@ -122,20 +128,30 @@ class _Round:
 
     # --- offers -------------------------------------------------------------------------------------------
 
-    def _first_taker(self, free: FreeGpus) -> tuple[Key, ActiveJob, int] | None:
+    def _first_taker(self, free: FreeGpus) -> tuple[Place, int] | None:
         """First in the order among the waiting jobs that accept an offer of what is free, and the tier it takes."""
-        best: tuple[Key, ActiveJob, int] | None = None
-        for lane in self.rules.lanes:
+        best: tuple[Place, int] | None = None
+        still: list[Lane] = []
+        for lane in self.open:
             room = self.tiers.nearest(free, lane.demand)
             if room is None:
                 continue
-            waits = self._waits(lane.demand)
-            if room > 0:
-                lane.ripen(self.now, _least_from(waits))
-            found = lane.first(room, self.taken.get(lane.demand, ()))
-            if found is not None and (best is None or found[:4] < best[0]):
-                best = (found[:4], found[4], _tier_taken(found[4], room, waits, self.now))
+            still.append(lane)
+            found = self.found.get(lane.demand)
+            if found is None or found[0] != room:
+                found = self.found[lane.demand] = (room, *self._taker_of(lane, room))
+            place = found[1]
+            if place is not None and (best is None or place[:4] < best[0][:4]):
+                best = (place, found[2])
+        self.open = still
         return best
+
+    def _taker_of(self, lane: Lane, room: int) -> tuple[Place | None, int]:
+        waits = self._waits(lane.demand)
+        if room > 0:
+            lane.ripen(self.now, _least_from(waits))
+        first = lane.first(room, self.taken.get(lane.demand, ()))
+        return first, 0 if first is None else _tier_taken(first[4], room, waits, self.now)
 
     def _starts(self, free: FreeGpus, job: ActiveJob, tier: int) -> Start:
         placement = self.tiers.place(free, job.demand, tier)
@@ -143,6 +159,7 @@ class _Round:
         free.take(placement)
         self.timers.accepted(self.memory, job.demand, tier, job.starvation(self.now), self.now)
         self.taken.setdefault(job.demand, set()).add(job.id)
+        del self.found[job.demand]  # another one is first now, and its timers may be others
         return Start(job.id, placement, self.rules.lease)
 
     def _waits(self, demand: Demand) -> tuple[float, ...]:
@@ -154,7 +171,7 @@ class _Round:
     def _lease_ended(self, free: FreeGpus, job: ActiveJob) -> Extend | Migrate | Preempt:
         held = job.placement
         assert held is not None
-        demand = Demand(job.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
+        demand = Demand(held.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
         keeps = all(free.has(machine, mask) for machine, mask in held.slices)
         room = self.tiers.nearest(free, demand)
         waits = self._waits(job.demand)
@@ -218,13 +235,8 @@ class _Round:
         return said
 
     def _declined(self, demand: Demand) -> Wait:
-        """Of all jobs of a demand. The evidence: each tier that is worth a wait, and its timer."""
         smallest = self.tiers.smallest(demand)
-        named = list(zip(self.tiers.names, self._waits(demand), strict=False))[smallest:]
-        steps = ", ".join(f"{_limit(wait)} for one {name}" for name, wait in named)
-        sentence = f"{demand.gpus} GPUs are free, but not near enough to each other; it waits {steps}"
-        evidence = tuple(part for name, wait in named for part in (name, _figure(wait)))
-        return Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence, None, evidence))
+        return _declined(demand, tuple(self.tiers.names[smallest:]), self._waits(demand)[smallest:])
 
     def _waits_for(self, free: FreeGpus, job: ActiveJob, room: int, threshold: float) -> Reason:
         """The tier waited for, what is free there, the timer, the time left and when it ends. The evidence: the tier
@@ -258,12 +270,23 @@ class _Round:
         return wake
 
 
-def _least_from(waits: tuple[float, ...]) -> list[float]:
+@lru_cache(maxsize=4096)
+def _declined(demand: Demand, tiers: tuple[str, ...], waits: tuple[float, ...]) -> Wait:
+    """Of all jobs of a demand. The evidence: each tier that is worth a wait, and its timer."""
+    named = list(zip(tiers, waits, strict=False))
+    steps = ", ".join(f"{_limit(wait)} for one {name}" for name, wait in named)
+    sentence = f"{demand.gpus} GPUs are free, but not near enough to each other; it waits {steps}"
+    evidence = tuple(part for name, wait in named for part in (name, _figure(wait)))
+    return Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence, None, evidence))
+
+
+@lru_cache(maxsize=1024)
+def _least_from(waits: tuple[float, ...]) -> tuple[float, ...]:
     """Starvation from which on something at tier 1, 2, … or further out is accepted: tuned timers may cross."""
     least: list[float] = []
     for wait in reversed(waits):
         least.append(min(wait, least[-1]) if least else wait)
-    return least[::-1]
+    return tuple(least[::-1])
 
 
 def _tier_taken(job: ActiveJob, room: int, waits: tuple[float, ...], now: float) -> int:

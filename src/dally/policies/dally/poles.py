@@ -11,6 +11,7 @@ that long poles get: a wide one held for its length would cost the average more 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from dally.core.active import ActiveJob
 from dally.policies.dally.ends import Ends
@@ -26,20 +27,25 @@ class LongPoles:
     """The poles of one plan: among the jobs that wait, and among those that run and say for how long. A guess is no
     reason to keep GPUs."""
 
-    def __init__(self, queue: Queue, ends: Ends, now: float, gpus: int,
-                 declared: Callable[[str], ActiveJob | None]) -> None:  # fmt: skip
-        """`declared`: a running job by its id, if it says how long it takes."""
-        self._queue = queue
+    def __init__(self, queue: Queue, ends: Ends, now: float, gpus: int, declares: Callable[[str], bool]) -> None:
+        self._queue, self._ends, self._now, self._declares = queue, ends, now, declares
         self._limit = URGENT * (queue.backlog + ends.gpu_time_left(now)) / gpus
-        self._room = int(gpus * SHARE)
-        self._running: dict[str, float] = {}
-        for end, job_id in ends.latest():
-            if end - now <= self._limit:
+        self._share, self._given = int(gpus * SHARE), 0
+
+    @cached_property
+    def _running(self) -> tuple[dict[str, float], int]:
+        """Running poles with the time they have left, and the GPUs they leave to others. The first who asks does so
+        before the plan has changed anything."""
+        found: dict[str, float] = {}
+        room = self._share
+        for end, job_id in self._ends.latest():
+            if end - self._now <= self._limit or room <= 0:
                 break
-            job = declared(job_id)
-            if job is not None and job.gpus <= self._room:
-                self._room -= job.gpus
-                self._running[job_id] = end - now
+            gpus = self._ends.ends[job_id].gpus
+            if gpus <= room and self._declares(job_id):
+                room -= gpus
+                found[job_id] = end - self._now
+        return found, room
 
     def waiting(self) -> Iterator[str]:
         """Waiting poles, the longest first, as far as there is room; say `started` for each that gets GPUs."""
@@ -47,13 +53,13 @@ class LongPoles:
             if time <= self._limit:
                 return
             waits = self._queue.waits[job_id]
-            if waits is not None and waits.gpus <= self._room:
+            if waits is not None and waits.gpus <= self._running[1] - self._given:
                 yield job_id
 
     def started(self, job: ActiveJob) -> None:
-        self._room -= job.gpus
+        self._given += job.gpus
 
     def may_lose_gpus(self, job: ActiveJob, to: ActiveJob, need: float) -> bool:
         """Whether a running job may make room for another that needs so long."""
-        time = self._running.get(job.id)
+        time = self._running[0].get(job.id)
         return time is None or (to.gpus > WIDER * job.gpus and need < BRIEF * time)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
@@ -20,12 +20,16 @@ from dally.policies.dally.offers import Offers
 from dally.policies.dally.tiers import Fit, Tiers
 from dally.policies.dally.timers import AutoTuner, Fixed, Histories, Timers
 from dally.policies.dally.value import Value
-from dally.policies.options import option, written
+from dally.policies.options import option, when, written
 
 _PAPER = "arXiv 2401.16492"
 _AUTHORS = "the authors' code"
 _LEASE = 3600.0  # the authors' code
 _VALUE_LEASE = 600.0  # ours: protects a job that has just loaded its checkpoint, no more
+
+# where options count
+_TUNED = when("only timers=auto tunes them", timers="auto")
+_GIVEN = when("only timers=manual takes them as given", timers="manual")
 
 
 class Dally(PolicyBase):
@@ -42,14 +46,14 @@ class Dally(PolicyBase):
             "not at all, for ever; value: while it pays", source="ours; the others: " + _PAPER)  # fmt: skip
         lease: float | None = option(None, "GPUs are given for so long, then their holder competes again; none: 1 h, "
                                      "with timers=value 10 min", unit="s", source=_AUTHORS)  # fmt: skip
-        window: int = option(24, "auto: leases for which an accepted wait is remembered", source=_AUTHORS)
-        manual: tuple[float, ...] = option((1.0, 2.0), "manual: timers in leases for machine, rack, …; one not "
-                                           "given is twice the one before", source=_AUTHORS)  # fmt: skip
-        floors: tuple[float, ...] = option((6.0, 12.0), "auto: shortest timers in leases, continued likewise",
-                                           source=_PAPER)  # fmt: skip
-        ceilings: tuple[float, ...] = option((0.8, 1.0), "auto: longest timers as shares of the window; the last "
-                                             "also for further levels", source=_PAPER)  # fmt: skip
-        sigmas: float = option(2.0, "auto: standard deviations above the mean wait", source=_PAPER)
+        window: int = option(24, "leases for which an accepted wait is remembered", source=_AUTHORS, only_with=_TUNED)
+        manual: tuple[float, ...] = option((1.0, 2.0), "timers in leases for machine, rack, …; one not given is twice "
+                                           "the one before", source=_AUTHORS, only_with=_GIVEN)  # fmt: skip
+        floors: tuple[float, ...] = option((6.0, 12.0), "shortest timers in leases, continued likewise",
+                                           source=_PAPER, only_with=_TUNED)  # fmt: skip
+        ceilings: tuple[float, ...] = option((0.8, 1.0), "longest timers as shares of the window; the last also for "
+                                             "further levels", source=_PAPER, only_with=_TUNED)  # fmt: skip
+        sigmas: float = option(2.0, "standard deviations above the mean wait", source=_PAPER, only_with=_TUNED)
         fit: Fit | None = option(None, "which domain of a level: the first with room; the first that needs the fewest "
                                  "machines; of these the fullest (best). none: first, with timers=value best",
                                  source=_AUTHORS)  # fmt: skip
@@ -102,9 +106,3 @@ def _check(options: Dally.Options) -> None:
     for name, values in (("floors", options.floors), ("manual", options.manual), ("ceilings", options.ceilings)):
         if any(value == math.inf for value in values):
             raise UserError(f"policy 'dally': {name} must be finite; timers=infinite waits for ever")
-    used = {"auto": ("window", "floors", "ceilings", "sigmas"), "manual": ("manual",)}
-    defaults = {f.name: f.default for f in fields(options)}
-    for timers, names in used.items():
-        for name in names:
-            if options.timers != timers and getattr(options, name) != defaults[name]:
-                raise UserError(f"policy 'dally': {name} would do nothing with timers={options.timers}")

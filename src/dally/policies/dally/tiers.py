@@ -24,6 +24,7 @@ class Tiers:
 
     def __init__(self, topology: Topology, fit: Fit) -> None:
         self.topology, self.fit = topology, fit
+        self.gpus = topology.gpus
         self.own = topology.machine_level
         self.count = len(topology.levels) - self.own
         self.names = [level.name for level in topology.levels[self.own :]]
@@ -32,6 +33,7 @@ class Tiers:
 
     def _measure(self, down: Set[int]) -> None:
         """The most GPUs of one type in one domain, per tier."""
+        self._smallest: dict[Demand, int] = {}
         self._largest: dict[str, list[int]] = {kind: [0] * self.count for kind in self.topology.gpu_types}
         for tier in range(self.count):
             for domain in self.topology.domains[self.own + tier]:
@@ -50,11 +52,13 @@ class Tiers:
 
     def smallest(self, demand: Demand) -> int:
         """The innermost tier with a domain large enough for the gang: what it may wait for."""
-        for tier in range(self.count - 1):
+        found = self._smallest.get(demand)
+        if found is None:
             kinds = (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types
-            if any(self._largest[kind][tier] >= demand.gpus for kind in kinds):
-                return tier
-        return self.count - 1
+            large = (tier for tier in range(self.count - 1)
+                     if any(self._largest[kind][tier] >= demand.gpus for kind in kinds))  # fmt: skip
+            found = self._smallest[demand] = next(large, self.count - 1)
+        return found
 
     def nearest(self, free: FreeGpus, demand: Demand) -> int | None:
         """The innermost tier at which so many GPUs are free in one domain."""

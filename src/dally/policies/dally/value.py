@@ -37,6 +37,8 @@ LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more 
 _RUNS = (ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored)
 _ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
 _WAITS = (ev.Yielded, ev.StartFailed, ev.Interrupted)
+_QUEUES = (*_WAITS, ev.Arrived)
+_PLACES = (Start, Migrate, Resize)
 _FREES = (*_ENDS, *_WAITS, ev.MachineUp, ev.MachinesChanged, ev.LeaseEnded)
 
 
@@ -77,11 +79,11 @@ class Value:
                 forecast.runs(view.job(entry.job))
             elif isinstance(entry, _ENDS):
                 ended.append(entry)
-            elif isinstance(entry, (ev.Arrived, *_WAITS)):
+            elif isinstance(entry, _QUEUES):
                 job = view.job(entry.job.id if isinstance(entry, ev.Arrived) else entry.job)
                 if job.state is State.WAITING:
                     forecast.queued(job)
-            elif isinstance(entry, (Start, Migrate, Resize)):  # somebody else's decision
+            elif isinstance(entry, _PLACES):  # somebody else's decision
                 job = view.job(entry.job)
                 forecast.got_gpus(job, entry.placement)
                 if job.speed > 0:
@@ -115,6 +117,8 @@ class Value:
 
     def untell(self, view: View, still: Container[str], reasons: Mapping[Demand, Wait]) -> list[Wait]:
         """Jobs whose own reason no longer holds say what their demand says. `still`: who declines or starts."""
+        if not self.told:
+            return []
         self.told -= {job_id for job_id in self.told if not _declines(view, job_id)}
         jobs = [view.job(job_id) for job_id in self.told if job_id not in still]
         return [Wait(job.id, reasons[job.demand].reason) for job in sorted(jobs, key=lambda job: job.number)
@@ -135,7 +139,7 @@ class _Round:
         self.tiers = rules.tiers
         self.evicted: dict[str, ActiveJob] = {}
         self.waits: list[tuple[ActiveJob, Declined]] = []
-        self.pressure = max(0, len(view.waiting) - 1) / view.topology.gpus
+        self.pressure = max(0, len(view.waiting) - 1) / self.tiers.gpus
         self.poles = forecast.begin()
 
     def plan(self) -> Plan:
@@ -173,9 +177,10 @@ class _Round:
             reasons = self._reasons(free, started)
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
         plan += [*moves, *starts, *reasons.values()]
+        untold = self.rules.untell(self.view, started.union(job.id for job, _ in self.waits), reasons)
         plan += [wait for job, said in self.waits
                  if (wait := self.rules.tell(self.view, job, said, self.now)) is not None]  # fmt: skip
-        plan += self.rules.untell(self.view, started.union(job.id for job, _ in self.waits), reasons)
+        plan += untold
         for action in (*moves, *starts):
             if isinstance(action, (Start, Migrate)):
                 self.forecast.got_gpus(self.view.job(action.job), action.placement)
@@ -296,7 +301,7 @@ class _Round:
             held = job.placement
             if held is None or job.id in self.evicted:
                 continue
-            demand = Demand(job.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
+            demand = Demand(held.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
             room = self.tiers.nearest(free, demand)
             if room is None or room > self.tiers.of(held):
                 continue
@@ -319,9 +324,9 @@ class _Round:
                 reasons[demand] = Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence))
             else:
                 reasons[demand] = waits_for_gpus(demand)
-        for demand, bucket in self.view.waiting.buckets.items():
-            if all(job.demand != demand for job in self.evicted.values()) and len(bucket) <= len(started):
-                waiting = sum(bucket.job(i).id not in started for i in range(len(bucket)))
-                if not waiting:
-                    del reasons[demand]
+        gone = {job.demand for job in self.evicted.values()}
+        for demand, bucket in self.view.waiting.buckets.items() if started else ():
+            if len(bucket) <= len(started) and demand not in gone and all(
+                    entry[4].id in started for entry in bucket.entries):  # fmt: skip
+                del reasons[demand]
         return reasons

@@ -62,10 +62,10 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
 
 def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
     """Start waiting jobs in order of submission; who does not fit is passed by others (`limit` 1: no step 4)."""
-    lent = bool(draft.memory.grown)
-    if not lent and all(place(draft, bucket.demand, None, limit) is None for bucket, _ in draft.still_waiting()):
+    waiting = draft.still_waiting()
+    if not draft.memory.grown and all(place(draft, bucket.demand, None, limit) is None for bucket, _ in waiting):
         return  # by far the most frequent answer, in whatever order they are asked
-    heads = {bucket.demand: bucket.key(begun, draft.now) for bucket, begun in draft.still_waiting()}
+    heads = {bucket.demand: bucket.key(begun, draft.now) for bucket, begun in waiting}
     while heads:
         demand = min(heads, key=heads.__getitem__)
         placement = place(draft, demand, elastic, limit)

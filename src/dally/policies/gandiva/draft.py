@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 from dally.core.active import ActiveJob
 from dally.core.placement import Placement
@@ -41,12 +40,13 @@ class Draft(Moment):
         self.preempted: list[str] = []
         self.changed: dict[Placement, None] = {}  # GPUs that somebody left or came to
 
-    def still_waiting(self) -> Iterator[tuple[Bucket, int]]:
+    def still_waiting(self) -> list[tuple[Bucket, int]]:
         """Demands of which this plan has not started everybody, and how many it has."""
-        for demand, bucket in self.view.waiting.buckets.items():
-            begun = self.begun.get(demand, 0)
-            if not begun or begun < len(bucket):
-                yield bucket, begun
+        buckets, begun = self.view.waiting.buckets, self.begun
+        if not begun:
+            return [(bucket, 0) for bucket in buckets.values()]
+        found = [(bucket, begun.get(demand, 0)) for demand, bucket in buckets.items()]
+        return [(bucket, count) for bucket, count in found if count < len(bucket)]
 
     def may_touch(self, job_id: str) -> bool:
         """It runs, as far as anybody knows, and this plan has not said anything about it."""

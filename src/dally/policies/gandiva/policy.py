@@ -29,7 +29,7 @@ from dally.policies.options import option, unless, when, written
 
 _PAPER = "OSDI'18"
 _WHOLE = unless("variant=dally-paper is affinity and migration only", variant="dally-paper")
-_GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed)
+_GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed, ev.Yielded)
 _HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate,
                     Resize, Reshare, Preempt))  # fmt: skip
 
@@ -104,9 +104,10 @@ class Gandiva(PolicyBase):
             if isinstance(entry, (*_GONE, Preempt)):
                 touched |= self._gone(moment, entry.job)
             elif isinstance(entry, (ev.MachineDown, ev.MachineUp)):
-                machine = view.topology.machine_by_name[entry.machine]
-                self.servers.relist(machine)
-                touched.add(machine)
+                machine = view.topology.machine_by_name.get(entry.machine)
+                if machine is not None:  # it may have been taken out in the same instant
+                    self.servers.relist(machine)
+                    touched.add(machine)
             elif isinstance(entry, ev.MachinesChanged):
                 touched |= {machine.index for machine in view.topology.machines}
             elif isinstance(entry, (ev.ContactRestored, Start, Migrate, Resize, Reshare)):

@@ -7,11 +7,10 @@ follows from them is indexed here, on the memory's draft; only the affinities de
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from dally.core.memory import Draft, Order, Table
 from dally.core.placement import Placement
-from dally.core.plain import MachineNumber
 from dally.core.policy import View
 from dally.core.sharing import Group
 from dally.policies.gandiva.memory import Class, GandivaMemory
@@ -41,6 +40,7 @@ class Servers:
 
     def __init__(self, view: View, memory: GandivaMemory) -> None:
         self.view, self._memory = view, memory
+        self._affinity = cast("Table[int, int]", memory.affinity)  # numbers of machines are numbers here
         machines, draft = view.topology.machines, memory.draft
         sizes = {kind: [m.gpus for m in machines if m.gpu_type == kind] for kind in view.topology.gpu_types}
         self._largest = {kind: max(gpus) for kind, gpus in sizes.items()}
@@ -61,17 +61,16 @@ class Servers:
             self._kept[trial.placement] = self._kept.get(trial.placement, 0) + 1
         for placement, both in list(self._kept.items()):
             self._kept[placement] = both // 2  # both of a pair have a note of their trial
-        for machine in self.view.topology.machines:
-            number = MachineNumber(machine.index)
-            found = _mostly(self._held(number, None), self.affinity(number))
-            if found != self.affinity(number):  # the cluster is another one than it was
-                memory.affinity[number] = found
-            self._affine[found] = self._affine.get(found, 0) | 1 << number
+        for machine in range(len(self.view.topology.machines)):
+            found = _mostly(self._held(machine, None), self.affinity(machine))
+            if found != self.affinity(machine):  # the cluster is another one than it was
+                self._affinity[machine] = found
+            self._affine[found] = self._affine.get(found, 0) | 1 << machine
         for group in groups:
             self._list(group.placement)
             for member in group.members:
                 self._where[member] = group.placement
-                if member in memory.packed:
+                if member in memory.packed and group.placement.slices:
                     self.packed[self._own_class(member, group.placement)].add((memory.packed[member], member))
 
     # --- what is asked ------------------------------------------------------------------------------------
@@ -83,7 +82,7 @@ class Servers:
 
     def affinity(self, machine: int) -> int:
         """Size of the jobs it is for; 0: none yet."""
-        return self._memory.affinity.get(MachineNumber(machine), 0)
+        return self._affinity.get(machine, 0)
 
     def affine(self, size: int) -> int:
         """Bit set of the servers for jobs of this size."""
@@ -98,11 +97,12 @@ class Servers:
         return -(-sum(self._held(machine, None).values()) // gpus)
 
     def gpu_type(self, placement: Placement) -> str:
-        return self.view.topology.machines[placement.slices[0][0]].gpu_type
+        """None, as text, where all its machines were taken out of the cluster."""
+        return self.view.topology.machines[placement.slices[0][0]].gpu_type if placement.slices else ""
 
     def size(self, group: Group) -> int:
         """Of the group's jobs as submitted; grown ones hold more."""
-        return self.view.job(next(iter(group.members))).gpus
+        return self.view.job(group.turns[0][0]).job.gpus
 
     def class_of(self, group: Group) -> Class:
         return Class(self.gpu_type(group.placement), self.size(group))
@@ -186,7 +186,7 @@ class Servers:
     def _unpacked(self, job_id: str, placement: Placement) -> None:
         order = self._memory.packed.pop(job_id, None)
         if order is not None:
-            self.packed[self._own_class(job_id, placement)].remove((order, job_id))
+            self.packed[self._own_class(job_id, placement)].discard((order, job_id))
 
     def _own_class(self, job_id: str, placement: Placement) -> Class:
         return Class(self.gpu_type(placement), self.view.job(job_id).gpus)
@@ -236,7 +236,7 @@ class Servers:
 
     def _change(self, machine: int, before: int, after: int) -> None:
         """The server is for jobs of another size from now on."""
-        self._memory.affinity[MachineNumber(machine)] = after
+        self._affinity[machine] = after
         bit = 1 << machine
         self._affine[before] = self._affine.get(before, 0) & ~bit
         self._affine[after] = self._affine.get(after, 0) | bit

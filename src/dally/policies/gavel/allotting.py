@@ -66,6 +66,7 @@ class Allotter:
         if options.objective in COUNTS_MONEY:
             self.prices, self.unpriced = prices_of(columns.kinds, said)
         self.partners: Partners | None = None  # with space sharing: who may run beside whom
+        self._models: list[object] = []  # of the solver, empty
         self.together: dict[Row, Fractions] = {}  # time the last allocation gives to pairs
 
     def allocate(self, view: View, memory: PaperMemory, members: Sequence[Member], now: float) -> Floats:
@@ -169,9 +170,10 @@ class Allotter:
             more["form"] = self.options.cost_form
         elif name == "max-min-fairness" and self.options.optimum == "filled":
             more["fill"] = True
-        solver = Solver(memory.warmth)
+        solver = Solver(memory.warmth, self._models)
         found = solve(problem, aware=aware, solver=solver, **more)
         memory.warmth = solver.warmth()
+        solver.give_back()
         return found
 
 

@@ -80,6 +80,8 @@ class PaperRounds:
     def hear(self, view: View, memory: PaperMemory, entries: Sequence[Entry]) -> None:
         for entry in entries:
             kind = type(entry)
+            if kind is ev.Measured or kind is ev.TimerDue:  # most of what is heard
+                continue
             if kind is ev.Arrived:
                 self._admit(view, memory, view.job(entry.job.id))  # type: ignore[union-attr]
             elif kind is ev.Finished or kind is ev.Failed or kind is ev.Cancelled:
@@ -181,8 +183,10 @@ class PaperRounds:
 
     def plan(self, view: View, memory: PaperMemory, now: float) -> Plan:
         came, freed, restless = memory.came, memory.freed, memory.restless
-        if came or freed:
-            memory.came = memory.freed = memory.restless = False
+        if came:
+            memory.came = False
+        if freed:
+            memory.freed = memory.restless = False
         plan: Plan = []
         if memory.quiet and (came or freed):
             at_once = came or restless or self.options.backfill or len(memory.gone) == len(memory.share)
@@ -197,9 +201,8 @@ class PaperRounds:
         self._settle(view, memory, now)
         if self.learns:
             self._learn(view, memory)
-        memory.quiet = False
         if not memory.share:
-            memory.ends = None
+            memory.ends, memory.quiet = None, False
             return []
         plan: Plan = []
         due = memory.allocated_at is None or now - memory.allocated_at >= self.options.reallocate

@@ -21,10 +21,14 @@ from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.prices import parse_pairs
 from dally.policies.gavel.released import ReleasedRounds
 from dally.policies.gavel.shared_rounds import SharedRounds
-from dally.policies.options import option, written
+from dally.policies.options import option, unless, when, written
 
 ObjectiveName = Literal["max-min-fairness", "fifo", "sjf", "makespan", "finish-time-fairness", "cost", "cost-slo",
                         "throughput", "hierarchical", "isolated", "allox"]  # fmt: skip
+
+
+_PAPER = unless("variant=released has no such rule", variant="released")
+_SHARED = when("nobody shares GPUs without space_sharing=true", space_sharing=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +38,18 @@ class GavelOptions:
     round: float = option(360.0, "length of a round", source="section 5: six minutes", unit="s")
     reallocate: float = option(1920.0, "least time between two allocations", source="released code", unit="s")
     backfill: bool = option(False, "free GPUs are given out inside a round too; paper: at its start only",
-                            source="section 5")  # fmt: skip
+                            source="section 5", only_with=_PAPER)  # fmt: skip
     placement_sensitive: bool = option(False, "a second column per GPU type for gangs that are spread",
-                                       source="section 3.1")  # fmt: skip
-    space_sharing: bool = option(False, "pairs of jobs on the same GPUs, where they gain by it", source="section 3.1")
+                                       source="section 3.1", only_with=_PAPER)  # fmt: skip
+    space_sharing: bool = option(False, "pairs of jobs on the same GPUs, where they gain by it", source="section 3.1",
+                                 only_with=_PAPER)  # fmt: skip
     pack_above: float = option(1.0, "least sum of a pair's rates, each over its rate alone; 1 is what turns would give",
-                               source="section 3.1")  # fmt: skip
-    partners: int = option(4, "most other jobs a job is considered with: those it gains most with")
-    throughputs: Literal["known", "estimated"] = option("known", "from profiles, or learned from what ran so far and "
-                                                        "completed by likeness", source="section 6")  # fmt: skip
+                               source="section 3.1", only_with=_SHARED)  # fmt: skip
+    partners: int = option(4, "most other jobs a job is considered with: those it gains most with",
+                           only_with=_SHARED)  # fmt: skip
+    throughputs: Literal["known", "estimated"] = option(
+        "known", "from profiles, or learned from what ran so far and completed by likeness", source="section 6",
+        only_with=_PAPER)  # fmt: skip
     optimum: Literal["filled", "central", "corner"] = option(
         "filled", "which of many optima: everybody raised as far as it goes (max-min fairness; others: a corner), "
         "the one in the middle (fairness and makespan), or a corner", source="section 4.3: water filling")  # fmt: skip
@@ -59,17 +66,10 @@ class GavelOptions:
             raise UserError("policy 'gavel': round must be longer than 0 s")
         parse_pairs(self.weights, "weights")
         parse_pairs(self.prices, "prices")
-        if self.variant == "released" and (self.placement_sensitive or self.backfill or self.space_sharing
-                                           or self.throughputs == "estimated"):  # fmt: skip
-            raise UserError("policy 'gavel': variant=released has no placement_sensitive, backfill, space_sharing or "
-                            "throughputs=estimated")  # fmt: skip
-        self._check_sharing()
+        if self.space_sharing:
+            self._check_sharing()
 
     def _check_sharing(self) -> None:
-        if not self.space_sharing:
-            if (self.pack_above, self.partners) != (1.0, 4):
-                raise UserError("policy 'gavel': pack_above and partners do nothing without space_sharing=true")
-            return
         if not 1.0 <= self.pack_above < 2.0:
             raise UserError(f"policy 'gavel': pack_above={self.pack_above:g} must be at least 1, which turns give, and "
                             "below 2, which nobody reaches")  # fmt: skip

@@ -94,10 +94,13 @@ class ReleasedRounds:
 
     def hear(self, view: View, memory: ReleasedMemory, entries: Sequence[Entry]) -> None:
         for entry in entries:
+            kind = type(entry)
+            if kind is ev.Measured:
+                continue
             if isinstance(entry, ev.Arrived):
                 if view.job(entry.job.id).state not in ENDED:
                     memory.came[entry.job.id] = True
-            elif isinstance(entry, ev.MachinesChanged):
+            elif kind is ev.MachinesChanged:
                 memory.changed = True
 
     def plan(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
@@ -164,6 +167,7 @@ class ReleasedRounds:
         """Book the round: whole steps, and time from the end of the last round even if the cluster idled since."""
         since = memory.round_end or 0.0
         worker_time = list(memory.worker_time)
+        booked: dict[str, Standing] = {}
         for job_id, turn in memory.turns.items():
             standing = memory.jobs[job_id]
             time = list(standing.time)
@@ -176,7 +180,8 @@ class ReleasedRounds:
                 behind = self.known(view, job_id).done(job, now)
                 if behind < done - 1e-6 * max(1.0, done):
                     done = behind
-            memory.jobs[job_id] = standing._replace(time=tuple(time), done=done)
+            booked[job_id] = Standing(tuple(time), standing.deficit, done, standing.isolated)
+        memory.jobs.update(booked)
         memory.worker_time = tuple(worker_time)
         memory.round_end = current.end
 
@@ -184,23 +189,24 @@ class ReleasedRounds:
         """Deficits are what the allocation promised since the last reset minus what was received."""
         half, elapsed = self.length / 2.0, at - memory.last_reset
         nothing, blank = (0.0,) * len(self._kinds), (half,) * len(self._kinds)
-        for job_id, standing in memory.jobs.items():
+        for job_id, (times, deficits, done, alone) in memory.jobs.items():
             promised = memory.allocation.get(job_id, nothing)
-            figures = zip(standing.deficit, promised, standing.time, strict=True)
-            deficit = tuple(old + (share * elapsed - (time - half)) for old, share, time in figures)
-            memory.jobs[job_id] = standing._replace(time=blank, deficit=deficit)
+            figures = zip(deficits, promised, times, strict=True)
+            deficit = tuple([old + (share * elapsed - (time - half)) for old, share, time in figures])
+            memory.jobs[job_id] = Standing(blank, deficit, done, alone)
         memory.worker_time = (half * len(memory.jobs),) * len(self._kinds)
         memory.last_reset = at
         memory.changed = False
 
     def _allocate(self, view: View, memory: ReleasedMemory, at: float, now: float) -> None:
-        rows = []
+        rows: list[JobRow] = []
+        progress: list[float] = []
         for job_id, standing in memory.jobs.items():
             known, job, before = self.known(view, job_id), view.job(job_id).job, standing.isolated
             left, so_far = self._left(view, memory, job_id, now), before.so_far
             if before.rate:
                 so_far += (before.left - left) / before.rate
-            memory.jobs[job_id] = standing._replace(isolated=Isolated(left, before.rate, so_far))
+            progress.append(so_far)
             rows.append(JobRow(job_id, known.gpus, known.rates, left, elapsed=at - job.submit_time,
                                weight=float(job.priority) if job.priority > 0 else 1.0,
                                isolated_so_far=max(0.0, so_far)))  # fmt: skip
@@ -208,10 +214,11 @@ class ReleasedRounds:
         if not rows:
             return
         found, alone = self._solve(memory, rows), isolated(rows, self._workers)
-        for row, share in zip(rows, alone.tolist(), strict=True):
+        for row, share, so_far in zip(rows, alone.tolist(), progress, strict=True):
             rate = sum(a * b for a, b in zip(row.throughput, share, strict=True))
             standing = memory.jobs[row.id]
-            memory.jobs[row.id] = standing._replace(isolated=standing.isolated._replace(rate=max(rate, 0.0)))
+            isolated_from_now = Isolated(row.steps_left, max(rate, 0.0), so_far)
+            memory.jobs[row.id] = Standing(standing.time, standing.deficit, standing.done, isolated_from_now)
         memory.allocation.update({row.id: tuple(line) for row, line in zip(rows, found.tolist(), strict=True)})
 
     def _solve(self, memory: ReleasedMemory, rows: list[JobRow]) -> Floats:

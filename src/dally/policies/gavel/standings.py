@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,14 +71,10 @@ class Standings:
 
     def book(self, memory: PaperMemory, running: dict[str, int], seconds: float) -> None:
         """Time received by those who ran, each in its column."""
-        rows = [self.index[job_id] for job_id in running]
+        index = self.index
+        rows = [index[job_id] for job_id in running]
         self.received[rows, list(running.values())] += seconds
-        self.keep_received(memory, running, rows)
-
-    def keep_received(self, memory: PaperMemory, job_ids: Iterable[str], rows: list[int]) -> None:
-        received = memory.received
-        for job_id, line in zip(job_ids, self.received[rows].tolist(), strict=True):
-            received[job_id] = tuple(line)
+        memory.received.update(zip(running, map(tuple, self.received[rows].tolist()), strict=True))
 
     def allocate(self, memory: PaperMemory, found: Floats) -> None:
         """Another allocation: all time received counts from here on."""
@@ -86,8 +82,7 @@ class Standings:
         self.share[:count] = found
         self.received[:count] = 0.0
         memory.received.clear()
-        for job_id, line in zip(self.ids, self.share[:count].tolist(), strict=True):
-            memory.share[job_id] = tuple(line)
+        memory.share.update(zip(self.ids, map(tuple, self.share[:count].tolist()), strict=True))
 
     def inherit(self, memory: PaperMemory, job_id: str, share: Fractions, received: Seconds | None) -> None:
         """What it was owed and got in company counts as its own."""

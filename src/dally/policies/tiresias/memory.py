@@ -119,13 +119,17 @@ class Service:
             self.known = Distribution(islice(memory.totals.values(), memory.fitted))
 
     def hear(self, view: View, memory: PaperMemory, entries: Sequence[Entry]) -> bool:
-        """True where the index of every job is another one from now on: where a tenth more is known than at the last
-        fit. Fitting again moves every waiting job, so it is done a logarithmic number of times, not at every end."""
+        """True where the index of every job is another one from now on."""
         if not self.learns:
             return False
         for entry in entries:
             if isinstance(entry, (ev.Finished, ev.Failed)) and (job := view.job(entry.job)).attained > 0:
                 memory.totals[job.id] = job.attained
+        return self.fit(memory)
+
+    def fit(self, memory: PaperMemory) -> bool:
+        """Take in what was learned, where that is a tenth more than at the last fit. Fitting again moves every waiting
+        job, so it is done a logarithmic number of times, not at every end."""
         if len(memory.totals) < max(memory.fitted + 1, 1.1 * memory.fitted):
             return False
         memory.fitted = len(memory.totals)

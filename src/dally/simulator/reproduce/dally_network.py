@@ -14,12 +14,11 @@ from pathlib import Path
 from dally.core.journal import Sink
 from dally.core.policy import Policy
 from dally.core.topology import Topology
-from dally.network.artist import ArtistDimension, original_dimension
+from dally.network.artist import ArtistDimension
 from dally.network.astra.layers import Layer, compute_ns
 from dally.network.fidelity import Artist
 from dally.network.model import NetworkModel
 from dally.network.registry import make_network
-from dally.network.shape import Shape
 from dally.policies.options import PolicyClass
 from dally.simulator.experiment import Experiment
 from dally.simulator.reproduce.timer_log import Timer, TimerLog
@@ -45,12 +44,9 @@ class PaperNetwork(Artist):
         self.congestion = congestion
         self._scaled: dict[tuple[str | None, str], tuple[Layer, ...]] = {}
 
-    def dimensions(self, shape: Shape) -> list[ArtistDimension]:
-        return [self._congested(dim) for dim in super().dimensions(shape)]
-
-    def _congested(self, dim: ArtistDimension) -> ArtistDimension:
-        between = (original_dimension("rack", dim.size), original_dimension("cluster", dim.size))
-        if self.congestion == 1 or dim not in between:
+    def dimension(self, level: str, size: int) -> ArtistDimension:
+        dim = super().dimension(level, size)
+        if self.congestion == 1 or level not in ("rack", "cluster"):
             return dim
         return replace(dim, bandwidth=dim.bandwidth / self.congestion, latency_ns=dim.latency_ns * self.congestion)
 

@@ -51,8 +51,10 @@ class SolverError(RuntimeError):
 class Solver:
     """One model kept warm. Give it one program after another; they may differ in anything."""
 
-    def __init__(self, warmth: Warmth = COLD) -> None:
+    def __init__(self, warmth: Warmth = COLD, models: list[Model] | None = None) -> None:
+        """`models` that served others before, to be used again: making one costs as much as a small program."""
         self._from = warmth
+        self._models = [] if models is None else models
         self._model: Model | None = None
         self._held: Program | None = None
         self._layout = Layout(*(np.zeros(0, dtype=np.int64),) * 3)
@@ -66,8 +68,16 @@ class Solver:
     def beside(self) -> Solver:
         """A second model, for an objective that asks two kinds of question; each stays near its own last answer."""
         if self._beside is None:
-            self._beside = Solver(Warmth(None, self._from.beside))
+            self._beside = Solver(Warmth(None, self._from.beside), self._models)
         return self._beside
+
+    def give_back(self) -> None:
+        """The models are empty again, and this solver is done."""
+        for solver in (self, self._beside):
+            if solver is not None and solver._model is not None:
+                solver._model.clearModel()
+                self._models.append(solver._model)
+                solver._model = solver._held = None
 
     def warmth(self) -> Warmth:
         """Where this one has got to, for the next to start from."""
@@ -81,7 +91,7 @@ class Solver:
 
     def solve(self, program: Program) -> Solution:
         if self._model is None:
-            self._model = quiet_model()
+            self._model = self._models.pop() if self._models else quiet_model()
         if self._held is None or not same_frame(self._held, program):
             self._pass(self._model, program)
             if self._held is None and self._from.basis is not None:
