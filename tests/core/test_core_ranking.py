@@ -43,7 +43,7 @@ def test_the_order_at_any_time_is_that_of_sorting_the_lines_anew(
 def test_jobs_of_one_demand_with_different_slopes_are_refused() -> None:
     ranking = Ranking()
     ranking.add(active(0, 2), Rank(0.0, 1.0))
-    with pytest.raises(ValueError, match="different slopes"):
+    with pytest.raises(ValueError, match="must age alike"):
         ranking.add(active(1, 2), Rank(0.0, 2.0))
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,15 +11,15 @@ from every_policy import NAMES, variants
 from builders import Flat, SimulatedWorld, cluster, mixed_cluster, seeded_trace
 from dally.core.journal import Instant, Journal
 from dally.core.scheduler import Scheduler
-from dally.core.snapshot import save
+from dally.experiments.checks.disturbed import kill as kill_run
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.faults import Faults, StartRules
 from dally.simulator.knowledge import Profiles, tell
 from dally.simulator.workload import prepare
 from dally.simulator.world import WorldRules
-from dally.store.recovery import recover, replay_world, trust
-from dally.store.store import Store, segments
+from dally.store.recovery import replay_world, trust
+from dally.store.store import Store
 
 CLUSTERS = [cluster(2, 2, 4), mixed_cluster(v100=(4, 4), a100=(4, 4))]
 
@@ -43,43 +41,7 @@ def new(policy: str, seed: int, store: Store, seen: list[Instant]) -> tuple[Simu
 def kill(policy: str, seed: int, kills: int, folder: Path) -> int:
     """One run, killed at random bytes; returns how often."""
     chance = random.Random(f"{policy}/{seed}")
-    whole: list[Instant] = []
-    copies: list[Path] = []
-    with Store.create(folder / "whole", CLUSTERS[seed % 2], policy=policy) as store:
-        store.synced = False
-        _, scheduler = new(policy, seed, store, whole)
-
-        def between(now: float) -> bool:
-            if chance.random() < 0.05:
-                store.snapshot(save(scheduler), keep=chance.random() < 0.5)
-            if chance.random() < 0.1 and len(copies) < kills:
-                copies.append(Path(shutil.copytree(store.folder, folder / f"copy{len(copies)}")))
-            return len(whole) < 20_000
-
-        scheduler.run(between)
-        assert len(whole) < 20_000, f"{policy} goes on for ever"
-        while len(copies) < kills:
-            copies.append(Path(shutil.copytree(store.folder, folder / f"copy{len(copies)}")))
-    for copy in copies:
-        path = segments(copy)[-1][1]
-        header = len(path.read_bytes().split(b"\n", 1)[0]) + 1
-        os.truncate(path, chance.randint(header, path.stat().st_size))
-        seen: list[Instant] = []
-        with Store.open(copy) as store:
-            store.synced = False
-            world, scheduler = new(policy, seed, store, seen)
-            assert recover(store, scheduler, make_policy).remembered
-            done = store.instants
-            if done and whole[done - 1].decided is not None:  # decided, written, and perhaps not handed over
-                replay_world(world, whole[: done - 1])
-                world.next_events()
-                scheduler.carry_out(whole[done - 1].time, whole[done - 1].decided or ())
-            else:
-                replay_world(world, whole[:done])
-            scheduler.run()
-        assert seen == whole[done:], f"{policy}, seed {seed}: another end after a kill at instant {done}"
-        shutil.rmtree(copy)
-    return len(copies)
+    return kill_run(lambda store, seen: new(policy, seed, store, seen), policy, CLUSTERS[seed % 2], chance, kills, folder)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -47,12 +47,14 @@ def test_levels_inside_a_machine_are_told_apart() -> None:
     assert segment_columns(ledger, topology).level.tolist() == [0, 1, 2]
 
 
-def test_the_winner_is_named_with_the_factor_and_the_bound(few_runs: list[ReportRun]) -> None:
-    comparison = compare(few_runs, "fifo")
-    best = min(few_runs, key=lambda run: run.summary.avg_jct or 0)
-    sentence = verdict(comparison)
-    assert sentence.startswith(f"{best.name} wins with an average JCT of {time_text(best.summary.avg_jct)}")
-    assert "fifo" in sentence and "lower bound" in sentence
+def test_the_winner_among_those_told_the_same_is_named_with_the_runner_up_the_factor_and_the_bound(few_runs: list[ReportRun]) -> None:
+    sentence = verdict(compare(few_runs, "fifo"))
+    best = next(run for run in few_runs if run.name == "srtf")
+    assert sentence.startswith(f"Told durations, srtf is alone, with an average JCT of {time_text(best.summary.avg_jct)}")
+    assert "told nothing, las wins" in sentence and "the runner-up, fifo" in sentence and "lower bound" in sentence
+    assert sentence.endswith("(one run of each: no interval).")
+    two = verdict(compare([few_runs[0], few_runs[2]], "fifo"))
+    assert two.startswith("las wins with an average JCT of") and "the runner-up, fifo" in two
 
 
 def test_equal_runs_are_a_tie_and_one_run_wins_nothing(hand_run: Run, two_machines: Topology) -> None:

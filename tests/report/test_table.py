@@ -42,12 +42,25 @@ def test_a_narrow_terminal_says_which_columns_it_left_out(summaries: list[Summar
     assert "avg JCT" in narrow
 
 
-def test_the_best_of_a_column_carries_a_mark_besides_being_bold(summaries: list[Summary]) -> None:
-    column = COLUMNS[0]
-    texts, best = column_texts(column, summaries)
-    winner = min(range(len(summaries)), key=lambda row: summaries[row].avg_jct or 0)
-    assert winner in best
+def test_the_best_of_a_column_among_those_told_the_same_carries_a_mark_besides_being_bold(summaries: list[Summary]) -> None:
+    texts, best = column_texts(COLUMNS[0], summaries)
+    assert [each.told for each in summaries] == ["nothing", "durations", "nothing"]
+    peers = [row for row, each in enumerate(summaries) if each.told == "nothing"]
+    winner = min(peers, key=lambda row: summaries[row].avg_jct or 0)
+    assert best == {winner}  # srtf was told durations, and there is nobody to be better than
     assert f"{texts[winner]} *" in shown(summaries, 200)
+
+
+def test_policies_told_the_same_stand_below_each_other_with_a_headline_for_each_group(summaries: list[Summary]) -> None:
+    lines = shown(summaries, 200).splitlines()
+    order = [line.split()[0] for line in lines[1:6]]
+    assert order == ["–", "fifo", "las", "–", "srtf"]
+    assert "told nothing" in lines[1] and "told durations" in lines[4]
+    said = " ".join(lines[6:])
+    assert "Told nothing: las wins with an average JCT of" in said and "sooner than the runner-up, fifo" in said
+    assert "Told durations: srtf is alone" in said and "One run of each: no interval" in said
+    alike = [replace(each, told="durations") for each in summaries]
+    assert "– told" not in shown(alike, 200) and "Told of the future: durations." in shown(alike, 200)
 
 
 def test_nobody_is_best_where_all_are_equal(summaries: list[Summary]) -> None:

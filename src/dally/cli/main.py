@@ -20,6 +20,7 @@ COMMANDS = {
     "network": ("network", "Say what a training step is made of, or check the network model."),
     "reproduce": ("reproduce", "Run a paper's comparison again, its figures beside ours."),
     "trace": ("trace", "Convert, describe, validate and synthesise traces."),
+    "policy": ("policy", "Begin a policy of your own, and check one."),
     "policies": ("policies", "List the policies with their options, defaults and sources."),
     "clusters": ("clusters", "List cluster and fabric presets, or show one cluster."),
     "models": ("models", "List the catalog's models, or show one."),

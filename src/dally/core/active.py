@@ -85,12 +85,15 @@ class ActiveJob:
         return now - self.last_change
 
     def executed_at(self, now: float) -> float:
+        """Seconds it has held GPUs."""
         return self.executed + (now - self.since if self.placement is not None else 0.0)
 
     def attained_at(self, now: float) -> float:
+        """GPU-seconds it was served."""
         return self.attained + (self.serving * (now - self.since) if self.placement is not None else 0.0)
 
     def work_at(self, now: float) -> float:
+        """Work it has done, in the unit of the estimates."""
         if self.placement is None or now <= self.progress_from:
             return self.work_done
         return self.work_done + self.speed * (now - max(self.since, self.progress_from))

@@ -8,13 +8,14 @@ from typing import Any
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
-from dally.core.errors import UserError
+from dally.core.errors import PlanError, UserError
 from dally.core.estimates import Estimates
 from dally.core.free import FreeGpus
 from dally.core.journal import Decided, Entry, Odd, Rejected
 from dally.core.memory import Memory
 from dally.core.placement import Placement
 from dally.core.policy import Meter, Policy, View
+from dally.core.ranking import BadRankError, Rank, Ranking
 from dally.core.reasons import Reason, Token
 from dally.core.residents import Residents
 from dally.core.sharing import Groups, Interference
@@ -75,16 +76,19 @@ class Books:
             for job in self._unranked.values():
                 if job.state is State.WAITING:
                     view.waiting.discard(job)
-                    view.waiting.add(job, policy.rank(view, memory, job, now))
+                    _put(view.waiting, job, policy.rank(view, memory, job, now), policy)
                 elif job.state is State.RUNNING and self.preempts and job.lease_until is None:
                     view.preemptible.discard(job)
-                    view.preemptible.add(job, policy.rank(view, memory, job, now))
+                    _put(view.preemptible, job, policy.rank(view, memory, job, now), policy)
             self._unranked.clear()
         for job in named or ():
+            if type(job) is not ActiveJob:
+                raise PlanError(policy.name, str(job), "hear must return jobs of the view whose rank has changed, not "
+                                f"{type(job).__name__}")  # fmt: skip
             for ranking in (view.waiting, view.preemptible):
                 if job.id in ranking:
                     ranking.discard(job)
-                    ranking.add(job, policy.rank(view, memory, job, now))
+                    _put(ranking, job, policy.rank(view, memory, job, now), policy)
 
     def rank_all(self, policy: Policy, memory: Memory, now: float) -> None:
         """By another policy's order: everybody anew."""
@@ -435,6 +439,13 @@ _IN_BETWEEN = {
     State.STARTING: Reason(Token.STARTING, "it was given GPUs, and is not known to run there yet"),
     State.LOST: Reason(Token.CONTACT_LOST, "contact with it is lost; it keeps its GPUs until more is known"),
 }
+
+
+def _put(ranking: Ranking, job: ActiveJob, rank: Rank, policy: Policy) -> None:
+    try:
+        ranking.add(job, rank)
+    except BadRankError as error:
+        raise PlanError(policy.name, job.id, str(error)) from None
 
 
 def _renumbered(placement: Placement, numbers: dict[int, int | None]) -> Placement:

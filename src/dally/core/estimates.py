@@ -10,6 +10,8 @@ from dally.core.placement import Placement
 
 
 class Estimates(Protocol):
+    """What is said of jobs before they have shown it: by their owners (durations) and by profiles (speeds)."""
+
     def work(self, job: Job) -> float | None:
         """Total work of the job, in the unit its progress is counted in; None where nothing is known."""
         ...

@@ -112,6 +112,12 @@ class Policy(Protocol):
         """Whether it decides itself on which GPU type a job runs that names one only because it was traced there."""
         ...
 
+    @property
+    def uses(self) -> frozenset[str]:
+        """What it makes use of that not every cluster can tell (`core.told`): durations, speeds. It is compared with
+        policies that use the same; told other durations, one that does not use them decides the same."""
+        ...
+
     def new_memory(self) -> Memory:
         """A blank memory: of a policy that has not heard of anything yet."""
         ...
@@ -141,12 +147,14 @@ class Policy(Protocol):
 
 
 class PolicyBase:
-    """What a policy is that says nothing else: it neither preempts nor shares, and remembers nothing."""
+    """What a policy is that says nothing else: it neither preempts nor shares, uses nothing it is told of the
+    future, and remembers nothing."""
 
     name: str = "policy"
     preempts: bool = False
     shares: bool = False
     chooses_gpu_type: bool = False
+    uses: frozenset[str] = frozenset()
 
     def new_memory(self) -> Memory:
         return NoMemory()

@@ -27,6 +27,10 @@ class Rank(NamedTuple):
     tie: tuple[float, ...] = ()
 
 
+class BadRankError(ValueError):
+    """A rank that nothing can be ordered by."""
+
+
 Key = tuple[float, float, tuple[float, ...], int]  # value now, second value now, tie, order of arrival
 Entry = tuple[float, float, tuple[float, ...], int, ActiveJob]
 
@@ -99,13 +103,17 @@ class Ranking:
         return self._entry[job_id]
 
     def add(self, job: ActiveJob, rank: Rank) -> None:
-        if rank.base != rank.base or rank.then != rank.then:
-            raise ValueError("its rank is not a number (NaN), and nothing can be ordered by that")
+        if type(rank) is not Rank:
+            raise BadRankError(f"its rank is {rank!r}, and must be a Rank")
+        if not (rank.base == rank.base and rank.then == rank.then and rank.slope == rank.slope) or (
+                rank.tie and any(each != each for each in rank.tie)):  # fmt: skip
+            raise BadRankError("its rank is not a number (NaN), and nothing can be ordered by that")
         bucket = self.buckets.get(job.demand)
         if bucket is None:
             bucket = self.buckets[job.demand] = Bucket(job.demand, rank)
         elif bucket.slope != rank.slope or bucket.then_slope != rank.then_slope:
-            raise ValueError(f"jobs of demand {job.demand} have different slopes: {bucket.slope}, {rank.slope}")
+            raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {tuple(job.demand)} have "
+                               f"{bucket.slope!r}: jobs of one demand must age alike")  # fmt: skip
         entry = (rank.base, rank.then, rank.tie, job.number, job)
         bucket.entries.add(entry)
         self._entry[job.id] = entry

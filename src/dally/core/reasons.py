@@ -16,6 +16,8 @@ class Tier(Enum):
 
 
 class Token(Enum):
+    """Every kind of reason there is, with its tier (docs/reasons.md)."""
+
     EXCEEDS_CAPACITY = ("ExceedsCapacity", Tier.STRUCTURAL)
     NO_MATCHING_GPU_TYPE = ("NoMatchingGpuType", Tier.STRUCTURAL)
     PRIORITY = ("Priority", Tier.POLICY)

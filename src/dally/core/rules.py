@@ -35,6 +35,8 @@ class Rules:
     def look(self, now: float, plan: Sequence[pl.Action]) -> Broken | list[Leaving]:
         """The first rule the plan breaks; where it keeps them all, which GPUs those it preempts keep until they have
         saved their checkpoints: what they held and nobody is given."""
+        if type(plan) is not list:
+            return Broken("any", f"the plan is {type(plan).__name__} {plan!r:.60}, and must be a list of actions")
         if not plan:
             return _unexplained(self._view, (), ()) or []
         look = _Look(now, self._view, self._jobs, self._interference, self._shares)
@@ -84,8 +86,10 @@ class _Look:
         return None
 
     def _waking(self, action: pl.WakeAt) -> str | None:
-        if action.time > self.now:
+        if self.now < action.time < math.inf:
             return None
+        if action.time == math.inf:
+            return "asks to be woken at the end of time: who needs no wake-up asks for none"
         return f"asks to be woken at {action.time!r}, which is not after now ({self.now!r}): time would stand still"
 
     def _vacating(self, action: Any) -> str | None:

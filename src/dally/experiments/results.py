@@ -158,11 +158,13 @@ def to_pandas(frame: pl.DataFrame) -> Any:
 
 
 def _table_html(results: Sequence[Result]) -> str:
+    from dally.report.groups import groups_of
     from dally.report.markup import table
     from dally.report.table import column_texts, columns_for
 
     summaries = [each.measured.summary for each in results]
     columns = columns_for(summaries)
     texts = [column_texts(column, summaries)[0] for column in columns]
-    rows = [[each.policy, *(column[index] for column in texts)] for index, each in enumerate(results)]
-    return table(["policy", *(column.title for column in columns)], rows)
+    order = [row for group in groups_of(summaries) for row in group.members]
+    rows = [[results[row].policy, summaries[row].told, *(column[row] for column in texts)] for row in order]
+    return table(["policy", "told", *(column.title for column in columns)], rows)

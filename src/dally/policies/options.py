@@ -106,7 +106,26 @@ def make_policy(text: str) -> Policy:
         chosen[key] = _read(name, key, value, hints[key], known[key].metadata.get("unit"))
     options = maker.Options(**chosen)
     refuse_idle_options(name, options)
-    return maker(options)
+    try:
+        made = maker(options)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"policy {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    return whole(made, name)
+
+
+_PARTS = ("name", "preempts", "shares", "chooses_gpu_type", "uses", "new_memory", "attach", "hear", "rank", "plan",
+          "notes")  # fmt: skip
+
+
+def whole(policy: Policy, name: str) -> Policy:
+    """The policy, if it has all a policy must have."""
+    missing = [part for part in _PARTS if not hasattr(policy, part)]
+    if missing:
+        raise UserError(f"policy {name!r} has no {', '.join(missing)}; derive its class from PolicyBase or "
+                        "RankedPolicy (dally.policies.writing), which have what you do not say yourself")  # fmt: skip
+    return policy
 
 
 def refuse_idle_options(name: str, options: Any) -> None:

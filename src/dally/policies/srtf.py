@@ -11,6 +11,7 @@ from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import State
+from dally.core.told import DURATIONS
 from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank
 from dally.policies.options import option
@@ -23,6 +24,7 @@ class Srtf(RankedPolicy):
     title = "srtf"
     source = "`shortest` and `shortest-gpu` of the released Tiresias simulator"
     preempts = True
+    uses = frozenset({DURATIONS})
 
     @dataclass(frozen=True, slots=True)
     class Options:

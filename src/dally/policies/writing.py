@@ -8,13 +8,15 @@ from dally.core.ranking import Rank
 from dally.core.reasons import Reason, Token
 from dally.core.sharing import Share
 from dally.core.states import State
+from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank, plan_in_order
 from dally.policies.options import option, unless, when
 from dally.policies.placing import RULES, Rule, RuleName
 
 __all__ = [
-    "RULES", "ActiveJob", "Demand", "Extend", "Memory", "Migrate", "Order", "Plan", "PolicyBase", "Preempt", "Rank",
-    "RankedPolicy", "Reason", "Reshare", "Resize", "Rule", "RuleName", "Share", "Start", "State", "Table", "Token",
-    "View", "Wait", "WakeAt", "option", "plan_by_rank", "plan_in_order", "unless", "when",
+    "DURATIONS", "RULES", "SPEEDS", "ActiveJob", "Demand", "Extend", "Memory", "Migrate", "Order", "Plan", "PolicyBase",
+    "Preempt", "Rank", "RankedPolicy", "Reason", "Reshare", "Resize", "Rule", "RuleName", "Share", "Start", "State",
+    "Table", "Token", "View", "Wait", "WakeAt", "option", "plan_by_rank", "plan_in_order", "unless",
+    "when",
 ]  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dally.report.compared import Comparison, Paired, ReportRun, class_means
+from dally.report.groups import groups_of, headline
 from dally.report.series import level_shares
 from dally.report.wording import (
     count_text,
@@ -21,7 +24,8 @@ NOTICEABLE = 0.03  # a change below 3 % is not worth a sentence
 
 
 def verdict(comparison: Comparison) -> str:
-    """One sentence: who won, by how much, and how far from what is possible; before it, what cannot be."""
+    """Who won among those told the same, over whom, by how much and how far from what is possible; before it, what
+    cannot be."""
     alarms = [f"{run.summary.alarm}." for run in comparison.runs if run.summary.alarm]
     return " ".join([*alarms, _verdict(comparison)])
 
@@ -31,31 +35,21 @@ def _verdict(comparison: Comparison) -> str:
     best = ranked[0]
     if best.summary.avg_jct is None:
         return "No policy finished a job, so there is nothing to compare."
-    base = comparison.baseline
     distance = _bound_text(best)
     if len(ranked) == 1:
         return (f"{best.name} finishes {jobs_text(best.summary.finished)} with an average JCT of "
                 f"{time_text(best.summary.avg_jct)}{distance.replace(', and', ',')}.")  # fmt: skip
-    measured = [run for run in ranked if run.summary.avg_jct is not None]
-    tied = [run for run in measured if time_text(run.summary.avg_jct) == time_text(best.summary.avg_jct)]
-    average = f"an average JCT of {time_text(best.summary.avg_jct)}"
-    if len(tied) == len(ranked):
-        return f"It is a tie: all {len(ranked)} policies reach {average}{distance}."
-    head = f"{listed([run.name for run in tied])} {'tie' if len(tied) > 1 else 'wins'} with {average}"
-    if base in tied or base.summary.avg_jct is None:
-        second = next((run for run in measured if run not in tied), None)
-        if second is None or second.summary.avg_jct is None:
-            return f"{head}{distance}."
-        ratio = second.summary.avg_jct / best.summary.avg_jct
-        return f"{head}, {_by_how_much(ratio)} sooner than the next, {second.name}{distance}."
-    ratio = base.summary.avg_jct / best.summary.avg_jct
-    return (f"{head}, {_by_how_much(ratio)} sooner than {base.name} "
-            f"({time_text(base.summary.avg_jct)}){distance}.")  # fmt: skip
-
-
-def _by_how_much(ratio: float) -> str:
-    """3.1× for large factors; for small ones the share of time saved."""
-    return times_text(ratio) if ratio >= 1.5 else share_text(1 - 1 / ratio)
+    named = [replace(run.summary, policy=run.name) for run in ranked]
+    groups = groups_of(named)  # ranked: the group of the best comes first
+    said = []
+    for number, group in enumerate(groups):
+        sentence = headline([named[row] for row in group.members]) + (distance if number == 0 else "")
+        said.append(f"told {group.told}, {sentence}" if len(groups) > 1 else sentence)
+    once = "" if all(len(group.members) == 1 for group in groups) else " (one run of each: no interval)"
+    text = "; ".join(said) + once
+    if len(groups) > 1:
+        return f"{text[0].upper()}{text[1:]}."
+    return f"It is {text}." if text.startswith("a tie: all") else f"{text}."
 
 
 def _bound_text(run: ReportRun) -> str:

@@ -35,6 +35,7 @@ __all__ = ["ReportRun", "write_report"]
 
 DEFINITIONS = (
     ("JCT", "job completion time: end minus submission, over finished jobs only"),
+    ("told", "what a policy was told of the future and uses: durations as jobs declare them, speeds from profiles"),
     ("queueing", "seconds between submission and end in which the job held no GPUs"),
     ("makespan", "last end of a finished job minus the first submission"),
     ("× bound", "multiple of a lower bound that no schedule of these jobs on this cluster can beat"),
@@ -184,8 +185,9 @@ def _table_section(comparison: Comparison) -> str:
              "makespan_over_bound"))
     ]  # fmt: skip
     sharing = markup.sharing_rows(comparison.runs)
-    said = "★ marks the best of a column. Multiples are of the lower bound, which no schedule can beat."
-    said = " ".join(filter(None, [said, allowance_text(comparison.runs[0].summary.lower_bound)]))
+    words = ("★ marks the best of a column among those told the same of the future. "
+            "Multiples are of the lower bound, which no schedule can beat.")
+    said = " ".join(filter(None, [words, allowance_text(comparison.runs[0].summary.lower_bound)]))
     if sharing:
         said += (" The second table is about GPUs that were shared: the mean time from submission to the hundredth"
                  " mini-batch, and how often jobs were suspended, moved, packed, unpacked and resized.")  # fmt: skip

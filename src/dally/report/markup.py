@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from dally.report.compared import Comparison, ReportRun
+from dally.report.groups import groups_of
 from dally.report.metrics import Summary
 from dally.report.table import COLUMNS, Column, column_texts
 from dally.report.wording import count_text, share_text, time_text
@@ -75,17 +76,19 @@ def sharing_rows(runs: Sequence[ReportRun]) -> str:
 
 
 def summary_rows(runs: Sequence[ReportRun]) -> str:
-    """The main table: the terminal's columns, one run per row, best first as given."""
+    """The main table: the terminal's columns, one run per row, those told the same below each other."""
+    slots = [slot for group in groups_of([run.summary for run in runs]) for slot in group.members]
+    runs = [runs[slot] for slot in slots]
     summaries: list[Summary] = [run.summary for run in runs]
     columns = [column_texts(column, summaries) for column in _MAIN]
-    head = ["policy", *(column.title for column in _MAIN)]
-    rows = [[run.name, *(texts[row] for texts, _ in columns)] for row, run in enumerate(runs)]
+    head = ["policy", "told", *(column.title for column in _MAIN)]
+    rows = [[run.name, run.summary.told or "?", *(texts[row] for texts, _ in columns)] for row, run in enumerate(runs)]
     bounds = {(each.lower_bound.avg_jct, each.lower_bound.makespan) for each in summaries}
     if len(bounds) == 1:
         avg, makespan = bounds.pop()
         if avg is not None:
-            rows.append(["lower bound", *_bound_cells(time_text(avg), time_text(makespan))])
-    return table(head, rows, best=[set(), *(marked for _, marked in columns)], swatches=list(range(len(runs))))
+            rows.append(["lower bound", "", *_bound_cells(time_text(avg), time_text(makespan))])
+    return table(head, rows, best=[set(), set(), *(marked for _, marked in columns)], swatches=slots)
 
 
 def _bound_cells(avg: str, makespan: str) -> list[str]:

@@ -67,6 +67,7 @@ class Summary:
     deadlines: int = 0
     deadlines_missed: int = 0
     cost_dollars: float | None = None
+    told: str = ""
     alarm: str = ""  # what is impossible about these figures (`report.alarm`); empty: nothing
 
     def as_dict(self) -> dict[str, Any]:
@@ -146,6 +147,7 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
         deadlines=len(deadlines),
         deadlines_missed=sum(_missed(ledger.row(job_id).end, due) for job_id, due in deadlines.items()),
         cost_dollars=_dollars(run, topology),
+        told=run.told,
     )
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.report.alarm import allowance_text
+from dally.report.groups import Peers, groups_of, headlines, told_text
 from dally.report.metrics import Summary
 from dally.report.wording import column_times, count_text, run_notes, share_text, time_text, times_text
 
@@ -65,15 +66,19 @@ def columns_for(summaries: Sequence[Summary]) -> tuple[Column, ...]:
 
 
 def column_texts(column: Column, summaries: Sequence[Summary]) -> tuple[list[str], set[int]]:
-    """The column as text, and the rows that read best: none where all read the same, then nobody is better."""
+    """The column as text, and the rows that read best among those told the same: none where all of these read the
+    same, then nobody is better."""
     values = [column.value(each) for each in summaries]
     texts = column.texts(values)
-    known = [row for row, value in enumerate(values) if value is not None]
-    if len(known) < 2 or len({texts[row] for row in known}) == 1:
-        return texts, set()
     order = max if column.larger_is_better else min
-    best = order(known, key=lambda row: values[row] or 0.0)
-    return texts, {row for row in known if texts[row] == texts[best]}
+    found: set[int] = set()
+    for group in groups_of(summaries):
+        known = [row for row in group.members if values[row] is not None]
+        if len(known) < 2 or len({texts[row] for row in known}) == 1:
+            continue
+        best = order(known, key=lambda row: values[row] or 0.0)
+        found |= {row for row in known if texts[row] == texts[best]}
+    return texts, found
 
 
 def _cells(column: Column, summaries: Sequence[Summary]) -> list[Text]:
@@ -93,7 +98,9 @@ def summary_table(summaries: Sequence[Summary], width: int, notes: Sequence[str]
         max(*(cell.cell_len for cell in column_cells), cell_len(column.title))
         for column, column_cells in zip(columns, cells, strict=True)
     ]
-    first = max(cell_len("policy"), *map(cell_len, names))
+    groups = groups_of(summaries)
+    heads = [_heading(group) for group in groups] if len(groups) > 1 else []
+    first = max(cell_len("policy"), *map(cell_len, names), *map(cell_len, heads))
     kept = list(range(len(columns)))
     # Two blanks between columns; the policy's name never goes, it wraps when all else is gone.
     while first + sum(widths[index] + 2 for index in kept) > width:
@@ -105,8 +112,11 @@ def summary_table(summaries: Sequence[Summary], width: int, notes: Sequence[str]
     table.add_column("policy", overflow="fold")
     for index in kept:
         table.add_column(columns[index].title, justify="right", min_width=widths[index])
-    for row, name in enumerate(names):
-        table.add_row(Text(name), *(cells[index][row] for index in kept))
+    for group in groups:
+        if len(groups) > 1:
+            table.add_row(Text(_heading(group), style="italic"))
+        for row in group.members:
+            table.add_row(Text(names[row]), *(cells[index][row] for index in kept))
     return Group(table, *(Text(line, style="dim") for line in _captions(summaries, columns, kept, notes)))
 
 
@@ -122,11 +132,19 @@ def _captions(summaries: Sequence[Summary], columns: Sequence[Column], kept: Seq
     elif bounds:
         lines.append("Lower bounds differ between the rows, since different jobs finished.")
     if any(column_texts(columns[index], summaries)[1] for index in kept):
-        lines.append(f"{BEST} best of the column")
+        same = " among those told the same" if len(groups_of(summaries)) > 1 else ""
+        lines.append(f"{BEST} best of the column{same}")
     dropped = [_full_title(columns, index) for index in range(len(columns)) if index not in kept]
     if dropped:
         lines.append(f"Left out to fit the terminal: {', '.join(dropped)}.")
-    return [*lines, *run_notes(summaries), *notes]
+    told = {each.told for each in summaries}
+    if len(told) == 1 and "" not in told:
+        lines.append(f"Told of the future: {told.pop()}.")
+    return [*headlines(summaries), *lines, *run_notes(summaries), *notes]
+
+
+def _heading(group: Peers[int]) -> str:
+    return f"– {told_text(group.told)} –"
 
 
 def _full_title(columns: Sequence[Column], index: int) -> str:

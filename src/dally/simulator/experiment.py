@@ -21,11 +21,11 @@ from dally.core.topology import Topology
 from dally.network.mix import assign_models
 from dally.network.model import NetworkModel
 from dally.network.registry import looks_at_models, make_network
-from dally.policies.options import PolicyClass, make_policy
+from dally.policies.options import PolicyClass, make_policy, whole
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.simulator.knowledge import Profiles, make_estimates, tell
+from dally.simulator.knowledge import Profiles, make_estimates, tell, told
 from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
@@ -116,6 +116,7 @@ class Experiment:
         hears of every entry."""
         network = self.make_network(self.topology)
         made = as_policy(policy)
+        known = told(made.uses, self.knowledge, made.name)
         workload = self.workload(network, any_type=made.chooses_gpu_type)
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
@@ -142,7 +143,9 @@ class Experiment:
                                sinks=sinks, progress=progress, interference=interference,
                                meter=NoisyMeter(self.measurement_noise, self.seed),
                                quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed))  # fmt: skip
-            run.window = self.window
+            if run.stuck is not None:
+                raise RunError(made.name, run.stuck)
+            run.window, run.told = self.window, known
             return run
 
 
@@ -153,8 +156,8 @@ def as_policy(policy: str | Policy | PolicyClass) -> Policy:
     if isinstance(policy, type):
         options = getattr(policy, "Options", None)
         make = cast(Callable[..., Policy], policy)
-        return make() if options is None else make(options())
-    return deepcopy(cast(Policy, policy))
+        return whole(make() if options is None else make(options()), policy.__name__)
+    return whole(deepcopy(cast(Policy, policy)), type(policy).__name__)
 
 
 @contextmanager

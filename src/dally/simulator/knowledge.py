@@ -17,6 +17,7 @@ from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.sharing import Interference
+from dally.core.told import DURATIONS, KINDS, NOTHING
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel
 from dally.policies.placing import place_spread
@@ -50,6 +51,18 @@ def tell(workload: Workload, text: str, seed: int = 0) -> Workload:
     said, reference = make_estimates(text, workload.work, seed), workload.reference
     jobs = [replace(job, work=said.work(job), reference=reference.get(job.id)) for job in workload.trace.jobs]
     return replace(workload, trace=replace(workload.trace, jobs=jobs))
+
+
+def told(uses: frozenset[str], knowledge: str, policy: str = "policy") -> str:
+    """What a policy was told in a run with this knowledge, in words: `durations and speeds`, `nothing`. Speeds are the
+    network model's own and exact, whatever is known of durations."""
+    strange = sorted(uses - set(KINDS))
+    if strange:
+        raise UserError(f"policy {policy!r} says it uses {', '.join(strange)}; it may use: {', '.join(KINDS)}")
+    name, _, sigma = knowledge.strip().partition("=")
+    said = {DURATIONS: {"none": "", "noisy": f"durations off by σ = {sigma}"}.get(name, DURATIONS)}
+    parts = [text for kind in KINDS if kind in uses and (text := said.get(kind, kind))]
+    return " and ".join(parts) or NOTHING
 
 
 Speed = Callable[[Job, Placement], float | None]

@@ -15,9 +15,10 @@ from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference, NoInterference
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel
+from dally.simulator.circles import Circles, forgotten
 from dally.simulator.costs import PreemptionCost, switch_cost
 from dally.simulator.faults import Faults, StartRules
-from dally.simulator.knowledge import Profiles, tell
+from dally.simulator.knowledge import Profiles, tell, told
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.slices import SharingRules
 from dally.simulator.window import Window
@@ -42,6 +43,8 @@ class Run:
     notes: tuple[str, ...] = ()  # what the policy wants a reader to know
     memory: Memory | None = None  # what the policy remembered in the end
     window: Window | None = None  # whose jobs are measured; None: all
+    told: str = ""  # what the policy was told of the future, in words
+    stuck: str | None = None  # what is wrong where jobs that could run wait for ever
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
@@ -63,21 +66,26 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
     stopped = False
     calls = 0
+    circles = Circles(scheduler)
 
     def between(now: float) -> bool:
         nonlocal stopped, calls
         calls += 1
-        if calls % 256 == 0 and progress is not None:
-            stopped = not progress(now, world.ended, len(trace.jobs))
+        if not calls & 255:
+            circles.look(now, calls, world.ended)
+            if progress is not None:
+                stopped = not progress(now, world.ended, len(trace.jobs))
         return not stopped
 
     started = time.process_time()
     try:
-        scheduler.run(between if progress is not None else None)
+        scheduler.run(between)
     except KeyboardInterrupt:
         stopped = True
     ledger.close(world.now)
     cpu = time.process_time() - started
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
     return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
-               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory), scheduler.memory)  # fmt: skip
+               ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory), scheduler.memory,
+               told=told(policy.uses, "declared", policy.name),
+               stuck=None if stopped else forgotten(scheduler))  # fmt: skip

@@ -36,7 +36,7 @@ def write_page(result: SweepResult, path: Path, notes: Sequence[str]) -> None:
         title=spec.name,
         subject=f"{len(spec):,} cells: {len(spec.labels)} policies, {len(spec.seeds)} seeds"
                 + "".join(f", {len(values)} × {axis}" for axis, values in spec.axes.items()),
-        verdict="First and second at each place", lead=markup.prose(lead),
+        verdict="First and second at each place, among those told the same", lead=markup.prose(lead),
         sections=f'<div class="card"><ul>{said}</ul></div>' + "".join(sections)
                  + (markup.section("failures", "What failed", "", f"<ul>{failed}</ul>") if failed else ""),
         footer=f'<h2 id="notes">How it was made</h2><ul class="notes">{remarks}</ul>'

@@ -12,6 +12,7 @@ from dally.experiments.results import flat
 from dally.experiments.sweeps.cells import CellStore
 from dally.experiments.sweeps.spec import Cell, SweepSpec
 from dally.experiments.sweeps.statistics import Ratio, paired
+from dally.report.groups import grouped
 from dally.simulator.digests import code_digest
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Line:
     ratios: dict[str, Ratio | None]  # figure → against the baseline; None for itself, and where there is no ratio
     held: float | None  # GPUs held while it was measured, mean over the seeds
     by_seed: dict[str, dict[int, float]]
+    told: str  # of the future
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class SweepResult:
 
         rows = []
         for line in self.lines:
-            row: dict[str, Any] = {**dict(line.place), "policy": line.policy, "seeds": line.seeds}
+            row: dict[str, Any] = {**dict(line.place), "policy": line.policy, "told": line.told,
+                                   "seeds": line.seeds}
             for figure in self.spec.figures:
                 ratio = line.ratios.get(figure)
                 row |= {figure: line.means[figure], f"{figure}.ratio": ratio.value if ratio else None,
@@ -76,21 +79,33 @@ class SweepResult:
             found.setdefault(line.place, []).append(line)
         return found
 
-    def headline(self, lines: Sequence[Line], figure: str) -> str | None:
-        """Who is first at a place, who is second, and whether that is more than noise."""
-        known = [(line, mean) for line in lines if (mean := line.means[figure]) is not None]
-        if len(known) < 2:
-            return None
-        first, second = (line for line, _ in sorted(known, key=lambda each: each[1])[:2])
-        ratio = paired(first.by_seed[figure], second.by_seed[figure])
-        if ratio is None:
-            return None
-        if ratio.low is None or ratio.high is None:
-            return f"{first.policy} before {second.policy}: {ratio.value:.3f}×, too few seeds to tell from noise"
-        span = f"{ratio.value:.3f}× [{ratio.low:.3f}, {ratio.high:.3f}]"
-        if ratio.verdict in ("noise", "more"):
-            return f"{first.policy} and {second.policy} are within noise of each other: {span}"
-        return f"{first.policy} before {second.policy}: {span}"
+    def headlines(self, lines: Sequence[Line], figure: str) -> list[str]:
+        """At one place, for each group that was told the same: who is first, who is second, and whether that is more
+        than noise. The first of all groups is not named: it may only have been told more."""
+        groups = grouped(lines, [line.told for line in lines])
+        said = []
+        for group in groups:
+            sentence = _first_before_second(group.members, figure)
+            if sentence is not None:
+                said.append(f"told {group.told}, {sentence}" if len(groups) > 1 else sentence)
+        return said
+
+
+def _first_before_second(lines: Sequence[Line], figure: str) -> str | None:
+    known = [(line, mean) for line in lines if (mean := line.means[figure]) is not None]
+    if len(known) < 2:
+        return f"{known[0][0].policy} is alone" if known else None
+    first, second = (line for line, _ in sorted(known, key=lambda each: each[1])[:2])
+    ratio = paired(first.by_seed[figure], second.by_seed[figure])
+    if ratio is None:
+        return None
+    if ratio.low is None or ratio.high is None:
+        few = "one run, no interval" if ratio.seeds == 1 else "too few seeds to tell from noise"
+        return f"{first.policy} before {second.policy}: {ratio.value:.3f}×, {few}"
+    span = f"{ratio.value:.3f}× [{ratio.low:.3f}, {ratio.high:.3f}]"
+    if ratio.verdict in ("noise", "more"):
+        return f"{first.policy} and {second.policy} are within noise of each other: {span}"
+    return f"{first.policy} before {second.policy}: {span}"
 
 
 def collect(spec: SweepSpec, store: CellStore, out: Path, *, interrupted: bool = False) -> SweepResult:
@@ -149,6 +164,7 @@ def _gathered(rows: Iterator[dict[str, Any]]) -> pl.DataFrame:
 def _lines(spec: SweepSpec, frame: pl.DataFrame) -> Iterator[Line]:
     """Means and paired ratios of every policy at every place."""
     found = _by_place(spec, frame)
+    told = _told(frame)
     places = dict.fromkeys(cell.coordinates for cell in spec.cells())
     axes = spec.axes
     for place in places:
@@ -163,7 +179,20 @@ def _lines(spec: SweepSpec, frame: pl.DataFrame) -> Iterator[Line]:
                       for figure in spec.figures}  # fmt: skip
             yield Line(tuple((axis, value) for axis, value in place if axis in axes), entrant.label,
                        max((len(values) for values in seeds.values()), default=0), means, ratios,
-                       sum(held) / len(held) if held else None, seeds)  # fmt: skip
+                       sum(held) / len(held) if held else None, seeds,
+                       " / ".join(told.get((texts, entrant.label), ())) or "?")  # fmt: skip
+
+
+def _told(frame: pl.DataFrame) -> dict[tuple[Any, str], list[str]]:
+    """(place, policy) → what it was told there; in words, several where cells differ or did not write it down."""
+    axes = [name for name in frame.columns if name.startswith("at.")]
+    found: dict[tuple[Any, str], list[str]] = {}
+    if "told" in frame.columns:
+        for label, told, *place in frame.select("label", "told", *axes).iter_rows():
+            mine = found.setdefault((tuple(place), label), [])
+            if told and told not in mine:
+                mine.append(told)
+    return found
 
 
 def _by_place(spec: SweepSpec, frame: pl.DataFrame) -> dict[tuple[Any, str], dict[str, dict[int, float]]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dally.experiments.sweeps.results import Line, SweepResult
 from dally.experiments.sweeps.statistics import Ratio
+from dally.report.groups import grouped
 from dally.report.wording import count_text, share_text, time_text, times_text
 
 TIMES = ("_jct", "_queueing", "makespan", "_seconds", "minibatches")
@@ -39,13 +40,15 @@ def title_of(figure: str) -> str:
 
 def table_of(result: SweepResult) -> tuple[list[str], list[list[str]]]:
     axes = list(result.spec.axes)
-    head = [*axes, "policy", "seeds"]
+    head = [*axes, "policy", "told", "seeds"]
     for figure in result.spec.figures:
         head += [title_of(figure), f"× {result.spec.baseline}"]
     rows = []
-    for line in result.lines:
+    ordered = [line for lines in result.places().values()
+               for group in grouped(lines, [line.told for line in lines]) for line in group.members]  # fmt: skip
+    for line in ordered:
         place = [str(dict(line.place).get(axis, "–")) for axis in axes]
-        rows.append([*place, line.policy, str(line.seeds), *_cells(line, result)])
+        rows.append([*place, line.policy, line.told, str(line.seeds), *_cells(line, result)])
     return [*head, "GPUs held"], rows
 
 
@@ -58,11 +61,10 @@ def _cells(line: Line, result: SweepResult) -> list[str]:
 
 
 def headlines(result: SweepResult, figure: str) -> list[str]:
-    """One sentence per place: first, second, and whether the difference is one."""
+    """One sentence per place and group told the same: first, second, and whether the difference is one."""
     said = []
     for place, lines in result.places().items():
-        sentence = result.headline(lines, figure)
-        if sentence is not None:
+        for sentence in result.headlines(lines, figure):
             said.append(f"{place_text(place)}{title_of(figure)}: {sentence}")
     return said
 

@@ -14,6 +14,7 @@ from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
+from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.dally.forecast import ValueMemory
 from dally.policies.dally.offers import Offers
 from dally.policies.dally.tiers import Fit, Tiers
@@ -61,6 +62,8 @@ class Dally(PolicyBase):
         self.options = options
         _check(options)
         self.name = written(self.title, options)
+        # the paper's timers go by the work left alone
+        self.uses = frozenset({DURATIONS, SPEEDS} if options.timers == "value" else {DURATIONS})
 
     def new_memory(self) -> Memory:
         return ValueMemory() if self.options.timers == "value" else Histories()

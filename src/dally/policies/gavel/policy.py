@@ -16,6 +16,7 @@ from dally.core.journal import Entry
 from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
+from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.prices import parse_pairs
 from dally.policies.gavel.released import ReleasedRounds
@@ -84,6 +85,17 @@ class GavelOptions:
             raise UserError(f"policy 'gavel': space_sharing does not go with {strange[0]}")
 
 
+_BY_WORK = ("sjf", "makespan", "finish-time-fairness", "allox", "cost", "cost-slo", "throughput")
+
+
+def _uses(options: GavelOptions) -> frozenset[str]:
+    """Work left, or steps in the unit of the work declared, and rates by GPU type. The released rounds look at the work
+    whatever the objective: a job that would end in a round is not moved before."""
+    durations = options.objective in _BY_WORK or options.variant == "released"
+    speeds = options.aware and options.throughputs == "known"
+    return frozenset(kind for kind, used in ((DURATIONS, durations), (SPEEDS, speeds)) if used)
+
+
 class Gavel(PolicyBase):
     """GPU time on every GPU type allocated by an objective, dealt out in rounds; knows how fast jobs are where."""
 
@@ -97,6 +109,7 @@ class Gavel(PolicyBase):
         self.options = options
         self.name = written(self.title, options)
         self.shares = options.space_sharing
+        self.uses = _uses(options)
         self.rounds: PaperRounds | ReleasedRounds
         if options.variant == "released":
             self.rounds = ReleasedRounds(options.objective, options.aware, options.round, options.reallocate)

@@ -14,6 +14,7 @@ from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
+from dally.core.told import DISTRIBUTION
 from dally.policies.options import option, unless, when, written
 from dally.policies.placing import RULES
 from dally.policies.tiresias.continuous import Continuous
@@ -82,6 +83,7 @@ class Tiresias(PolicyBase):
         self.options = options
         self.rules: Released | Queues | Continuous = _rules(options)
         self.name = written(self.title, options)
+        self.uses = frozenset(() if options.distribution is None else {DISTRIBUTION})
 
     def new_memory(self) -> Memory:
         return self.rules.new_memory()

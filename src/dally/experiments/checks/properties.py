@@ -1,0 +1,201 @@
+"""The properties themselves: each a sentence, and a function that raises where a policy breaks it in a small world."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.journal import Entry, Instant, Journal
+from dally.core.policy import Policy
+from dally.core.scheduler import Scheduler
+from dally.core.states import State
+from dally.core.told import DURATIONS, SPEEDS
+from dally.experiments.checks.disturbed import disturbed, kill
+from dally.experiments.checks.replay import Replay, must, work_by_journal
+from dally.experiments.checks.worlds import Played, SmallWorld, watched
+from dally.policies.options import make_policy
+from dally.simulator.experiment import as_policy
+from dally.simulator.sweep import AnyPolicy
+from dally.simulator.world import SimulatedWorld
+from dally.store.store import Store
+
+Make = Callable[[], Policy]
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    name: str
+    sentence: str
+    check: Callable[[Make, int], None]  # the policy, and the seed of the world
+
+
+def maker(policy: AnyPolicy) -> Make:
+    return lambda: as_policy(policy)
+
+
+def _ends(make: Make, seed: int) -> None:
+    SmallWorld.draw(seed).play(make())
+
+
+def _whole(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed)
+    left = Replay(world.topology, world.jobs, world.play(make()).entries).owner
+    must(not left, f"{len(left)} GPUs are held after everybody ended")
+
+
+def _nobody_forgotten(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed)
+    rows = world.play(make()).run.ledger.rows
+    must(len(rows) == len(world.jobs), f"{len(world.jobs)} jobs arrived and {len(rows)} are in the books")
+    for row in rows:
+        wanted = "finished" if row.job_id in world.runnable else "rejected"
+        must(row.outcome == wanted, f"job {row.job_id} is {row.outcome} in the end, and should be {wanted}")
+
+
+def _work(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed, faulty=False, late=False)
+    played = world.play(make())
+    done = work_by_journal(played.entries)
+    for job_id in sorted(world.runnable):
+        work = played.workload.work[job_id]
+        did = done.get(job_id, 0.0)
+        must(math.isclose(did, work, rel_tol=1e-6, abs_tol=1e-6), f"job {job_id} did {did:g} of {work:g} s of work")
+
+
+def _reasons(make: Make, seed: int) -> None:
+    def look(scheduler: Scheduler, now: float) -> None:
+        for job in scheduler.jobs.values():
+            if job.state in (State.WAITING, State.YIELDING, State.REJECTED, State.STARTING):
+                reason = scheduler.reason(job.id)
+                must(reason is not None and bool(reason.sentence), f"{job.id} waits at {now:g} s and nobody knows why")
+
+    with watched(look):
+        SmallWorld.draw(seed).play(make())
+
+
+def _books(make: Make, seed: int) -> None:
+    def look(scheduler: Scheduler, now: float) -> None:
+        books, view = scheduler.books, scheduler.view
+        held = {placement for job in books.jobs.values() for placement in (job.placement, job.leaving) if placement}
+        down = sum(view.topology.machines[machine].gpus for machine in books.down)
+        there = sum(placement.gpus for placement in held) + down + view.free.total
+        must(there == view.topology.gpus, f"at {now:g} s {there} GPUs are held, free or down, of {view.topology.gpus}")
+        for job in view.waiting:
+            must(job.state is State.WAITING, f"{job.id} is in the queue at {now:g} s and is {job.state.value}")
+
+    with watched(look):
+        SmallWorld.draw(seed, late=False, faulty=False).play(make())
+
+
+def _same(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed)
+    _must_be_the_same(world.play(make()), world.play(make()), "run twice")
+
+
+def _asking(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed)
+    plain = world.play(make())
+    with disturbed(seed, asks=2):
+        again = world.play(make())
+    _must_be_the_same(plain, again, "asked twice before every decision")
+
+
+def _memory(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed)
+    plain = world.play(make())
+    with disturbed(seed, asks=0, rebirths=0.3, make=lambda name: make()):
+        again = world.play(make())
+    _must_be_the_same(plain, again, "its memory written as text and read by a new object")
+
+
+def _killed(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed)
+
+    def begin(store: Store, seen: list[Instant]) -> tuple[SimulatedWorld, Scheduler]:
+        return world.begin(make(), Journal(store, seen.append))
+
+    with tempfile.TemporaryDirectory() as folder:
+        kill(begin, make().name, world.topology, random.Random(seed), 2, Path(folder), lambda name: make())
+
+
+def _late(make: Make, seed: int) -> None:
+    _finishes(SmallWorld.draw(seed, late=True), make)
+
+
+def _faults(make: Make, seed: int) -> None:
+    _finishes(SmallWorld.draw(seed, faulty=True), make)
+
+
+def _finishes(world: SmallWorld, make: Make) -> None:
+    rows = world.play(make()).run.ledger.rows
+    for row in rows:
+        must(row.outcome == "finished" or row.job_id not in world.runnable, f"job {row.job_id} is {row.outcome}")
+
+
+def _taken_over(make: Make, seed: int) -> None:
+    world = SmallWorld.draw(seed)
+    _, scheduler = world.begin(make_policy("fifo"), Journal())
+    decisions, change = 0, random.Random(seed).randint(1, 8)
+
+    def between(now: float) -> bool:
+        nonlocal decisions
+        decisions += 1
+        if decisions == change:
+            scheduler.put_in_charge(make(), now)
+            scheduler.decide(now)
+        return decisions < 30_000
+
+    scheduler.run(between)
+    for job in scheduler.jobs.values():
+        must(job.state in (State.FINISHED, State.REJECTED), f"put in charge of a cluster that fifo ran, it leaves job "
+             f"{job.id} {job.state.value}")  # fmt: skip
+
+
+def _uses(make: Make, seed: int) -> None:
+    world, uses = SmallWorld.draw(seed), make().uses
+    plain = world.play(make(), knowledge="declared")
+    if DURATIONS not in uses:
+        for knowledge in ("none", "noisy=1"):
+            again = world.play(make(), knowledge=knowledge)
+            must(_decisions(plain) == _decisions(again), "told other durations it decides otherwise, and does not say "
+                 "that it uses them (uses = frozenset({DURATIONS}))")  # fmt: skip
+    if SPEEDS not in uses:
+        again = world.play(make(), knowledge="declared", speeds=False)
+        must(_decisions(plain) == _decisions(again), "told no speeds it decides otherwise, and does not say that it "
+             "uses them (uses = frozenset({SPEEDS}))")  # fmt: skip
+
+
+def _decisions(played: Played) -> list[tuple[float, Entry]]:
+    """What was done and when; what jobs said of themselves and why they waited are left out."""
+    return [(now, entry) for now, entry in played.entries if not isinstance(entry, (ev.Arrived, pl.Wait))]
+
+
+def _must_be_the_same(plain: Played, again: Played, how: str) -> None:
+    for number, (one, other) in enumerate(zip(plain.instants, again.instants, strict=False)):
+        must(one == other, f"{how}, it decides otherwise at {one.time:g} s (decision {number + 1:,})")
+    must(len(plain.instants) == len(again.instants), f"{how}, the run has another length")
+
+
+PROPERTIES = (
+    Property("ends", "plans keep the rules, nothing raises, and every run ends", _ends),
+    Property("gpus", "no GPU is given twice, and gangs are whole", _whole),
+    Property("nobody-forgotten", "every job that fits the cluster finishes, and the others are turned away",
+             _nobody_forgotten),
+    Property("work", "work is conserved across preemption: nobody does too much or too little", _work),
+    Property("reasons", "whoever waits has a reason, at every instant", _reasons),
+    Property("books", "the scheduler's books balance, at every instant", _books),
+    Property("same", "the same seed gives the same journal", _same),
+    Property("asking", "asking changes nothing: plans may be thrown away", _asking),
+    Property("memory", "what it remembers survives as text, and is all it needs to go on", _memory),
+    Property("killed", "killed at any byte and resumed, it comes to the same end", _killed),
+    Property("late-starts", "starts may take a while and fail: everybody finishes", _late),
+    Property("faults", "machines and jobs fail and come back: everybody finishes", _faults),
+    Property("taken-over", "put in charge of a cluster in operation, it finishes what is there", _taken_over),
+    Property("knowledge", "it decides by what it says it uses of what it is told, and by nothing more", _uses),
+)  # fmt: skip
