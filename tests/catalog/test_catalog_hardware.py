@@ -56,7 +56,7 @@ def test_every_family_of_a_built_in_model_has_its_own_efficiencies_on_every_gpu(
     table = efficiencies()
     for model in models().values():
         for gpu in gpus().values():
-            for precision in Precision:
+            for precision in () if gpu.generation == "cpu" else Precision:  # a CPU has the default's
                 assert (model.family, gpu.generation, gpu.mode(precision)) in table
 
 

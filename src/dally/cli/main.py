@@ -15,6 +15,7 @@ COMMANDS = {
     "compare": ("compare", "Replay a trace under several policies, side by side."),
     "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
     "network": ("network", "Say what a training step is made of, or check the network model."),
+    "profile": ("profile", "Measure where a training script stalls; say what would help and what to rent."),
     "reproduce": ("reproduce", "Run a paper's comparison again, its figures beside ours."),
     "trace": ("trace", "Convert, describe, validate and synthesise traces."),
     "policies": ("policies", "List the policies with their options, defaults and sources."),

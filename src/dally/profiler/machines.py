@@ -1,0 +1,38 @@
+"""Where ranks can run apart: network namespaces of this host, each to a job like a machine of its own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+from dally.core.errors import UserError
+from dally.profiler.launch import Machine
+
+
+def parse_machines(text: str) -> list[Machine]:
+    """`netns:a,b` → the machines; whoever has none yet finds in docs/profiler.md how to make them."""
+    kind, colon, names = text.partition(":")
+    if kind != "netns" or not colon or not names.strip():
+        raise UserError(
+            f"--machines {text!r} is not known; write netns:NAME,NAME for network namespaces of this host (several "
+            "hosts are measured with torchrun: see `dally profile join --help`)"
+        )
+    if shutil.which("ip") is None or shutil.which("nsenter") is None:
+        raise UserError("network namespaces need the commands ip (iproute2) and nsenter (util-linux)")
+    found = [_namespace(name.strip()) for name in names.split(",")]
+    if len({machine.name for machine in found}) < max(2, len(found)):
+        raise UserError("--machines needs at least two different namespaces")
+    return found
+
+
+def _namespace(name: str) -> Machine:
+    done = subprocess.run(
+        ["ip", "-n", name, "-4", "-o", "addr", "show", "scope", "global", "up"], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise UserError(f"network namespace {name!r} cannot be entered: {done.stderr.strip() or 'ip failed'}")
+    match = re.search(r"^\d+:\s+([^\s@]+)\S*\s+inet\s+([\d.]+)/", done.stdout, re.M)
+    if match is None:
+        raise UserError(f"network namespace {name!r} has no interface with an IPv4 address that is up")
+    return Machine(name, name, match[2], match[1])
