@@ -220,6 +220,11 @@ def build_instance(name: str, entry: Entry, resolve_machine: Resolve) -> Instanc
             region=entry.text("region"),
             date=entry.text("date"),
             source=entry.text("source"),
+            provider=entry.text("provider", ""),
+            vcpus=entry.integer("vcpus") if "vcpus" in entry else None,
+            spot=entry.number("spot", None),
+            spot_date=entry.text("spot_date", ""),
+            estimated=entry.flag("estimated", False),
             aliases=entry.texts("aliases"),
             title=entry.text("title", ""),
         )

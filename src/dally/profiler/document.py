@@ -53,6 +53,7 @@ class Device(_Part):
     kind: Literal["cpu", "cuda"]
     name: str
     threads: Annotated[int, Field(ge=1)] = 1
+    cores: Annotated[int, Field(ge=1)] = 1  # of the host
     backend: str | None = None
     peak: float | None = None  # FLOP/s
     peak_source: str = ""

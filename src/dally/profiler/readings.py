@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean, median, pstdev
 from typing import Any
@@ -88,7 +89,7 @@ def device_of(records: Iterable[Records]) -> Device | None:
         known = gpu_in_catalog(name)
         if known is not None:
             peak, source = gpus()[known].tf32 or gpus()[known].fp32, f"data sheet of {known} (32-bit)"
-    return Device(kind=kind, name=name, threads=int(begin["threads"]), backend=begin["backend"], peak=peak,  # type: ignore[arg-type]
+    return Device(kind=kind, name=name, threads=int(begin["threads"]), cores=os.cpu_count() or 1, backend=begin["backend"], peak=peak,  # type: ignore[arg-type]
                   peak_source=source)  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 class Rows(Dataset):
-    """`slow-disk`: 4 ms for a file that is not in the page cache. `heavy-transform`: 4 ms of arithmetic per sample."""
+    """`slow-disk`: 10 ms for a file that is not in the page cache. `heavy-transform`: 10 ms of arithmetic per sample."""
 
     def __init__(self, mode, folder, size):
         self.mode, self.size = mode, size
@@ -29,21 +29,21 @@ class Rows(Dataset):
             return read_slowly(self.files[index % len(self.files)]), index % 10
         row = torch.full((64,), float(index % 7))
         if self.mode == "heavy-transform":
-            until = time.thread_time() + 0.004  # CPU time, so that a busy machine does not make it lighter
+            until = time.thread_time() + 0.010  # CPU time, so that a busy machine does not make it lighter
             while time.thread_time() < until:
                 row = torch.sin(row)
         return row, index % 10
 
 
 def read_slowly(path):
-    """A disk of 4 ms per file under a real page cache: RWF_NOWAIT refuses what is not in memory."""
+    """A disk of 10 ms per file under a real page cache: RWF_NOWAIT refuses what is not in memory."""
     handle = os.open(path, os.O_RDONLY)
     try:
         buffer = bytearray(256)
         try:
             os.preadv(handle, [buffer], 0, os.RWF_NOWAIT)
         except BlockingIOError:
-            time.sleep(0.004)
+            time.sleep(0.010)
             os.preadv(handle, [buffer], 0)
     finally:
         os.close(handle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dally.cli.profile.recommend import recommend
 from dally.cli.profile.run import run
 from dally.cli.profile.show import compare, diff, show
 
@@ -15,8 +16,9 @@ def command() -> None:
     \b
     dally profile run --processes 2 --out net.yaml train.py --batch-size 32
     dally profile show net.yaml
+    dally profile recommend net.yaml --samples 1e6 --epochs 10 --within 12h
     """
 
 
-for part in (run, show, compare, diff):
+for part in (run, show, compare, diff, recommend):
     command.add_command(part)

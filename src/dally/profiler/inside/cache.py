@@ -40,10 +40,10 @@ class ColdFiles:
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" or self._busy:
             return
-        path, mode = arguments[0], arguments[1]
-        if isinstance(path, bytes):
+        path, _, flags = arguments
+        if isinstance(path, (bytes, os.PathLike)):
             path = os.fsdecode(path)
-        if not isinstance(path, str) or (isinstance(mode, str) and any(letter in mode for letter in "wax+")):
+        if not isinstance(path, str) or (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
             return
         if path.endswith(_NOT_DATA) or path.startswith(_SYSTEM) or path.startswith(self._prefixes):
             return
