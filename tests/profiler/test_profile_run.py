@@ -52,8 +52,8 @@ def test_the_layer_table_is_the_networks_own(cnn_profile: Path) -> None:
     assert rows["4"]["forward_flops"] == 2 * 64 * 32 * 9 * 16 * 16  # multiply-adds of one image
     assert sum(row["gradient_bytes"] for row in model["layers"]) == sum(model["buckets"])
     parts = sum(sum(row["measured"].values()) for row in model["layers"]) + model["update"]
-    one = json.loads(dally("profile", "show", cnn_profile, "--json").stdout)["runs"]["one"]["step"]
-    assert parts == pytest.approx(one, rel=1e-4)
+    silent = json.loads(dally("profile", "show", cnn_profile, "--json").stdout)["runs"]["all"]["silent"]
+    assert parts == pytest.approx(silent, rel=1e-4)  # a step beside a busy neighbour, without exchange
 
 
 def test_the_trace_shows_compute_and_sending(cnn_profile: Path) -> None:

@@ -124,6 +124,7 @@ class Profile(_Part):
     stalls: dict[str, Stall] = {}  # interconnect, network, prep, fetch
     host_share: float | None = None  # seconds of the interconnect stall that are ranks in each other's way on the host
     rates: dict[str, float] = {}  # ingestion, prep, fetch: samples per second, all devices together
+    workers: int | None = None  # of each rank's DataLoader
     other: Seconds = 0.0  # per step, outside forward, backward and optimiser
     memory: int | None = None  # peak bytes of one rank
     checkpoint: Checkpoint | None = None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dally.profiler.inside.task import LAUNCHER, VARIABLE, Task
+from dally.profiler.inside.ladder import MACHINE
 from dally.profiler.inside.record import read_records
 
 _POLL = 0.1
@@ -65,6 +66,7 @@ class Launch:
     threads: int | None = None
     say: Say = lambda text: None
     environment: Mapping[str, str] = field(default_factory=dict)
+    places: Sequence[str] = ()  # `rack/machine` of each machine, for who asks
 
     def run(self) -> Outcome:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +98,8 @@ class Launch:
                 "TORCHELASTIC_RUN_ID": "dally-profile",  # scripts ask this to see whether torchrun started them
             }
         )  # fmt: skip
+        if self.places:
+            env[MACHINE] = self.places[rank // each]
         if self.threads is not None:
             env["OMP_NUM_THREADS"] = str(self.threads)
         if machine.interface is not None:

@@ -12,6 +12,11 @@ from dally.profiler.launch import Machine
 
 def parse_machines(text: str) -> list[Machine]:
     """`netns:a,b` → the machines; whoever has none yet finds in docs/profiler.md how to make them."""
+    return parse_racks(text)[0]
+
+
+def parse_racks(text: str) -> tuple[list[Machine], list[int]]:
+    """`netns:a,b|c,d` → the machines, and the rack of each."""
     kind, colon, names = text.partition(":")
     if kind != "netns" or not colon or not names.strip():
         raise UserError(
@@ -20,10 +25,13 @@ def parse_machines(text: str) -> list[Machine]:
         )
     if shutil.which("ip") is None or shutil.which("nsenter") is None:
         raise UserError("network namespaces need the commands ip (iproute2) and nsenter (util-linux)")
-    found = [_namespace(name.strip()) for name in names.split(",")]
+    racks = [[name.strip() for name in rack.split(",")] for rack in names.split("|")]
+    if len({len(rack) for rack in racks}) > 1:
+        raise UserError(f"--machines {text!r}: racks must have equally many machines")
+    found = [_namespace(name) for rack in racks for name in rack]
     if len({machine.name for machine in found}) < max(2, len(found)):
         raise UserError("--machines needs at least two different namespaces")
-    return found
+    return found, [number for number, rack in enumerate(racks) for _ in rack]
 
 
 def _namespace(name: str) -> Machine:

@@ -98,7 +98,7 @@ class Found:
             return None
         made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, dally {__version__}, torch {_torch(records)}"
         batch = batch_of(self.records.get("all", []) or records)
-        table, other = table_of(records, runs.get("one"), batch, device, made)
+        table, other = table_of(records, runs, batch, device, made)
         busy = runs.get("all") or runs.get("one")
         mfu = None
         if table is not None and busy is not None and device.peak:
@@ -109,7 +109,7 @@ class Found:
             name=self.wish.name or Path(script).stem, status="partial" if self.troubles else "complete", made=made,
             script=shlex.join(self.wish.command[1:]), device=device, batch=batch, runs=runs, apart=apart,
             stalls=stalls(runs, apart), host_share=host_share(runs), rates=rates(runs, batch), other=other,
-            memory=memory_of(records), checkpoint=checkpoint_of(records), mfu=mfu, exposed=exposed,
+            workers=_workers(records), memory=memory_of(records), checkpoint=checkpoint_of(records), mfu=mfu, exposed=exposed,
             trace=self.wish.trace.name if self.wish.trace is not None and self.wish.trace.exists() else None,
             timeline=timeline, notes=[*self.troubles, *self.notes, *self._busy_host(), *notes_of(records)], model=table,
         )  # fmt: skip
@@ -221,6 +221,11 @@ def _say_whether_cold(events: Sequence[Mapping[str, Any]], found: Found) -> None
         _add(found.notes, "a cold cache could not be had: nothing was read from storage in the cold run (data made up or "
                           "in memory, or opened by a library that Python does not see), so its disk stall means "
                           "little; --drop-caches, as root, drops everything")  # fmt: skip
+
+
+def _workers(records: Sequence[Records]) -> int | None:
+    found = [e["workers"] for one in records for events in one.values() for e in events if e.get("workers") is not None]
+    return max(found, default=None)
 
 
 def _torch(records: Sequence[Records]) -> str:

@@ -121,9 +121,9 @@ _KINDS = (("conv", "conv"), ("linear", "linear"), ("embedding", "embedding"), ("
 
 
 def table_of(
-    records: Iterable[Records], one: Run | None, batch: int | None, device: Device, made: str
+    records: Iterable[Records], runs: Mapping[str, Run], batch: int | None, device: Device, made: str
 ) -> tuple[ModelTable | None, float]:
-    """The layer table, its times scaled so that they add up to the step of one device; and seconds outside them."""
+    """The layer table, its times scaled so that they add up to a step without exchange; and seconds outside them."""
     found = list(records)
     anatomy, begin = first_event(found, "anatomy"), first_event(found, "begin")
     if anatomy is None or begin is None or not batch:
@@ -131,8 +131,11 @@ def table_of(
     rows = anatomy["layers"]
     outside = float(anatomy["update"]) + float(anatomy["other"])
     total = sum(row["forward"] + row["backward"] for row in rows) + outside
-    # Timing every layer costs time itself; the step of one device, timed without, is what the parts must add up to.
-    scale = one.step / total if one is not None and total > 0 else 1.0
+    # Timing every layer costs time itself. What the parts must add up to is the step of a device whose neighbours are at
+    # work too but that exchanges nothing with them; where that was not measured, the step of one device alone.
+    one, all_ = runs.get("one"), runs.get("all")
+    whole = all_.silent if all_ is not None and all_.silent is not None else one.step if one is not None else None
+    scale = whole / total if whole is not None and total > 0 else 1.0
     on = "CPU" if device.kind == "cpu" else gpu_in_catalog(device.name)
     memory = memory_of(found)
     layers = [_layer(row, batch, scale) for row in rows]

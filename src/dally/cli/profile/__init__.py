@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from dally.cli.profile.fabric import fabric
 from dally.cli.profile.recommend import recommend
 from dally.cli.profile.run import run
 from dally.cli.profile.show import compare, diff, show
+from dally.cli.profile.whatif import whatif
 
 
 @click.group()
@@ -20,5 +22,5 @@ def command() -> None:
     """
 
 
-for part in (run, show, compare, diff, recommend):
+for part in (run, show, compare, diff, whatif, recommend, fabric):
     command.add_command(part)

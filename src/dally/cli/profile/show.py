@@ -31,9 +31,14 @@ def show(profile: Path, as_json: bool, layers: bool, html: Path | None) -> None:
 
     found = read_profile(profile)
     if html is not None:
+        from dally.catalog import find_model
         from dally.profiler.page import write_page
+        from dally.profiler.whatif import usual, what_if
 
-        write_page(found, html)
+        known = found.model is not None and found.batch is not None and ("all" in found.runs or "one" in found.runs)
+        model = find_model(str(profile)) if known else None
+        answers = [] if model is None else [what_if(found, model, change) for change in usual(found)]
+        write_page(found, html, answers)
     if as_json:
         click.echo(found.model_dump_json(by_alias=True, exclude_none=True, indent=1))
         return

@@ -156,7 +156,8 @@ class Session:
         task = self.task
         first = yield from self._skip(task.warmup)
         del first
-        self.record.write("batch", samples=self._batch_per_step, loaders=self.loaders_seen)
+        workers = getattr(self._trained_on, "num_workers", None)
+        self.record.write("batch", samples=self._batch_per_step, loaders=self.loaders_seen, workers=workers)
         for number in range(task.repeats):
             self._part = f"window {number + 1} of {task.repeats}"
             yield from self._window("window", task.steps)
