@@ -23,7 +23,7 @@ from dally.catalog.clusters import load_cluster
 from dally.network.analytic import Analytic
 from dally.network.explain import explain_step, parse_placement
 from dally.network.step import StepOptions
-from dally.profiler.document import Run, read_profile, write_profile
+from dally.profiler.document import Run, write_profile
 from dally.profiler.fabric import Fabric, Link, cluster_file, measure_fabric
 from dally.profiler.machines import parse_machines
 from dally.profiler.measure import Found, Wish, measure
@@ -96,10 +96,22 @@ def main() -> None:
             shape(rate)
             fits[rate] = measure_fabric(machines, 1)
             link = fits[rate].links[0]
-            print(f"{rate}: {link.bandwidth / 1e6:.1f} MB/s ({link.bandwidth / nominal(rate):.0%} of nominal), "
-                  f"{link.latency * 1e6:.0f} µs, fit off by at most {max(abs(r.off) for r in link.rungs):.0%}", flush=True)  # fmt: skip
+            print(
+                f"{rate}: {link.bandwidth / 1e6:.1f} MB/s ({link.bandwidth / nominal(rate):.0%} of nominal), "
+                f"{link.latency * 1e6:.0f} µs, fit off by at most {max(abs(r.off) for r in link.rungs):.0%}",
+                flush=True,
+            )
         for model in args.models:
-            base = Wish([sys.executable, script, model], 2, 5, args.steps, args.repeats, threads=1, name=model, only=("all", "one"))
+            base = Wish(
+                [sys.executable, script, model],
+                2,
+                5,
+                args.steps,
+                args.repeats,
+                threads=1,
+                name=model,
+                only=("all", "one"),
+            )
             found = Found(base)
             measure(base, lambda text: None, found)
             apart: list[Run] = []
@@ -115,17 +127,29 @@ def main() -> None:
             path = folder / f"{model}.yaml"
             write_profile(profile, path)
             one, together = profile.runs["one"].step, profile.runs["all"].step
-            print(f"{model}: one {1e3 * one:.1f} ms, two {1e3 * together:.1f} ms, without exchange "
-                  f"{1e3 * (profile.runs['all'].silent or 0):.1f} ms; {'; '.join(profile.notes)}", flush=True)  # fmt: skip
+            print(
+                f"{model}: one {1e3 * one:.1f} ms, two {1e3 * together:.1f} ms, without exchange "
+                f"{1e3 * (profile.runs['all'].silent or 0):.1f} ms; {'; '.join(profile.notes)}",
+                flush=True,
+            )
             for run in apart:
                 fabric = fits.get(run.link) or at_rate(fits, run.link)
                 cluster = folder / f"{run.link}.yaml"
                 cluster.write_text(cluster_file(fabric, run.link, "just now"))
                 guess = predicted(path, cluster)
                 stall = 100 * (run.step - together) / together
-                rows.append({"model": model, "link": run.link, "measured_ms": 1e3 * run.step, "spread_ms": 1e3 * run.spread,
-                             "predicted_ms": 1e3 * guess, "off": guess / run.step - 1, "network_stall_percent": stall,
-                             "fitted": run.link in FITTED})  # fmt: skip
+                rows.append(
+                    {
+                        "model": model,
+                        "link": run.link,
+                        "measured_ms": 1e3 * run.step,
+                        "spread_ms": 1e3 * run.spread,
+                        "predicted_ms": 1e3 * guess,
+                        "off": guess / run.step - 1,
+                        "network_stall_percent": stall,
+                        "fitted": run.link in FITTED,
+                    }
+                )
                 print(json.dumps(rows[-1]), flush=True)
     worst = max(abs(row["off"]) for row in rows if not row["fitted"])
     print(f"unseen rate {UNSEEN}: predicted over measured is off by at most {worst:.1%}")

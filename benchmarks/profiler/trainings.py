@@ -1,4 +1,4 @@
-"""Three small trainings on synthetic rows, as a script for the profiler's benchmarks: `trainings.py cnn|mlp|transformer`."""
+"""Three small trainings on made-up rows for the profiler's benchmarks: `trainings.py cnn|mlp|transformer`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def cnn() -> tuple[nn.Module, torch.Tensor]:
     body = [nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)]
     body += [nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)]
     body += [nn.Conv2d(64, 128, 3, padding=1), nn.BatchNorm2d(128), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*body, nn.Flatten(), nn.Linear(128 * 16, 768), nn.ReLU(), nn.Linear(768, 10)), torch.randn(256, 3, 32, 32)
+    return nn.Sequential(*body, nn.Flatten(), nn.Linear(128 * 16, 768), nn.ReLU(), nn.Linear(768, 10)), torch.randn(
+        256, 3, 32, 32
+    )
 
 
 def mlp() -> tuple[nn.Module, torch.Tensor]:
@@ -28,7 +30,7 @@ def mlp() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(*layers, nn.Linear(1024, 10)), torch.randn(256, 1024)
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module):  # type: ignore[misc]  # torch is Any to mypy
     """About 1.6 million parameters in two blocks."""
 
     def __init__(self) -> None:

@@ -24,8 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def dally(*arguments: str | Path, code: int | None = 0, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     """`dally …` as a person would call it."""
-    done = subprocess.run([sys.executable, "-m", "dally.cli.main", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=timeout, env={**os.environ, "COLUMNS": "160"})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "dally.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "160"},
+    )
     assert code is None or done.returncode == code, done.stderr
     return done
 

@@ -35,7 +35,12 @@ def test_an_unmodified_ddp_script_gives_all_measurements_of_one_machine(cnn_prof
     found = json.loads(dally("profile", "show", cnn_profile, "--json").stdout)
     assert found["status"] == "complete"
     assert set(found["runs"]) == {"one", "all", "cold", "cached"}
-    assert {name: run["processes"] for name, run in found["runs"].items()} == {"one": 1, "all": 2, "cold": 2, "cached": 2}
+    assert {name: run["processes"] for name, run in found["runs"].items()} == {
+        "one": 1,
+        "all": 2,
+        "cold": 2,
+        "cached": 2,
+    }
     assert all(run["step"] > 0 and len(run["windows"]) == 2 for run in found["runs"].values())
     assert set(found["stalls"]) == {"interconnect", "prep", "fetch"}
     assert found["batch"] == 16
@@ -69,10 +74,38 @@ def test_a_slow_disk_is_told_from_a_slow_cpu(tmp_path: Path) -> None:
     files.mkdir()
     for number in range(600):
         (files / f"{number:04}").write_bytes(os.urandom(256))
-    disk = profiled(tmp_path / "disk.yaml", "--no-trace", "--only", "one", "--only", "cold", "--only", "cached", "--threads", "1", ODD,
-                    "slow-disk", "--folder", files, "--size", "600")  # fmt: skip
-    cpu = profiled(tmp_path / "cpu.yaml", "--no-trace", "--only", "one", "--only", "cold", "--only", "cached", "--threads", "1", ODD,
-                   "heavy-transform")  # fmt: skip
+    disk = profiled(
+        tmp_path / "disk.yaml",
+        "--no-trace",
+        "--only",
+        "one",
+        "--only",
+        "cold",
+        "--only",
+        "cached",
+        "--threads",
+        "1",
+        ODD,
+        "slow-disk",
+        "--folder",
+        files,
+        "--size",
+        "600",
+    )
+    cpu = profiled(
+        tmp_path / "cpu.yaml",
+        "--no-trace",
+        "--only",
+        "one",
+        "--only",
+        "cold",
+        "--only",
+        "cached",
+        "--threads",
+        "1",
+        ODD,
+        "heavy-transform",
+    )
     # Eight samples of 10 ms each are 80 ms a step, which itself computes for a few.
     assert disk["stalls"]["fetch"]["seconds"] > max(0.040, 2 * disk["stalls"]["prep"]["seconds"])
     assert cpu["stalls"]["prep"]["seconds"] > max(0.040, 2 * cpu["stalls"]["fetch"]["seconds"])
@@ -87,7 +120,9 @@ def test_a_crash_keeps_what_was_measured_and_names_the_line(tmp_path: Path) -> N
 
 
 def test_a_script_that_hangs_is_ended_and_says_where(tmp_path: Path) -> None:
-    found = profiled(tmp_path / "p.yaml", "-n", "2", "--no-trace", "--only", "all", "--patience", "25s", ODD, "hang", code=1)
+    found = profiled(
+        tmp_path / "p.yaml", "-n", "2", "--no-trace", "--only", "all", "--patience", "25s", ODD, "hang", code=1
+    )
     assert "no sign of life" in found["notes"][0] and "in train" in found["notes"][0]
     assert found["runs"]["all"]["steps"] >= 5
     assert running("odd.py hang") == []
@@ -126,8 +161,22 @@ def test_a_script_that_never_trains_is_one_clear_sentence(tmp_path: Path) -> Non
 
 def test_ctrl_c_leaves_a_usable_partial_profile_and_no_process(tmp_path: Path) -> None:
     out = tmp_path / "p.yaml"
-    command = [sys.executable, "-m", "dally.cli.main", "profile", "run", "--steps", "5", "--repeats", "2", "--no-trace",
-               "--out", str(out), str(ODD), "heavy-transform"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "dally.cli.main",
+        "profile",
+        "run",
+        "--steps",
+        "5",
+        "--repeats",
+        "2",
+        "--no-trace",
+        "--out",
+        str(out),
+        str(ODD),
+        "heavy-transform",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     assert process.stderr is not None
     for line in process.stderr:  # the first run is done when the second starts

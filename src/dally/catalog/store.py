@@ -131,6 +131,14 @@ def find_model(name: str) -> Model:
     return models().find(name)
 
 
+def knows_model(name: str) -> bool:
+    """Whether `find_model` finds it. A path of a profile that cannot be read is an error, not an unknown name."""
+    if name.endswith((".yaml", ".yml")):
+        find_model(name)
+        return True
+    return models().resolve(name) is not None
+
+
 def find_gpu(name: str) -> Gpu:
     return gpus().find(name)
 

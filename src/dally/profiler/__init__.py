@@ -1,4 +1,4 @@
-"""Stash: where a training job stalls, what would help, and what to rent; measured profiles are models of the catalog."""
+"""Stash: where a training job stalls, what would help, and what to rent. Measured profiles are models."""
 
 from __future__ import annotations
 

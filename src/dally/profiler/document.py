@@ -1,4 +1,4 @@
-"""The profile as it is kept: what was measured, with its spread, and what follows; YAML, versioned, checked when read."""
+"""The profile as it is kept: what was measured, with its spread, and what follows; versioned, checked when read."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def read_profile(path: Path) -> Profile:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     try:
-        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
@@ -159,7 +159,9 @@ def read_profile(path: Path) -> Profile:
     if not isinstance(data, dict) or "dally-profile" not in data:
         raise UserError(f"{path}: is not a profile; a profile begins with `dally-profile: {VERSION}`")
     if data["dally-profile"] != VERSION:
-        raise UserError(f"{path}: is a profile of version {data['dally-profile']!r}; this Dally reads version {VERSION}")
+        raise UserError(
+            f"{path}: is a profile of version {data['dally-profile']!r}; this Dally reads version {VERSION}"
+        )
     try:
         return Profile.model_validate(data)
     except ValidationError as error:
@@ -174,8 +176,14 @@ def write_profile(profile: Profile, path: Path) -> None:
 
     data = profile.model_dump(by_alias=True, exclude_none=True, exclude_defaults=False)
     data = {"dally-profile": VERSION, **{key: value for key, value in data.items() if value not in ([], {}, "")}}
-    text = yaml.dump(_rounded(data), sort_keys=False, allow_unicode=True, width=120, default_flow_style=None,
-                     Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))  # fmt: skip
+    text = yaml.dump(
+        _rounded(data),
+        sort_keys=False,
+        allow_unicode=True,
+        width=120,
+        default_flow_style=None,
+        Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper),
+    )
     beside = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import log
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from dally.core.errors import UserError
-from dally.profiler.inside.ladder import MACHINE, SIZES
+from dally.profiler.inside.ladder import SIZES
 from dally.profiler.inside.task import Task
 from dally.profiler.launch import HERE, Launch, Machine
 
@@ -74,9 +75,13 @@ class Fabric:
 
 
 def measure_fabric(
-    machines: Sequence[Machine], processes: int, sizes: Sequence[int] = DEFAULT_SIZES, racks: Sequence[int] | None = None,
-    patience: float = 120.0, say: Callable[[str], None] = lambda text: None,
-) -> Fabric:  # fmt: skip
+    machines: Sequence[Machine],
+    processes: int,
+    sizes: Sequence[int] = DEFAULT_SIZES,
+    racks: Sequence[int] | None = None,
+    patience: float = 120.0,
+    say: Callable[[str], None] = lambda text: None,
+) -> Fabric:
     """`processes` ranks on each machine; `racks` says in which rack each machine is."""
     machines = machines or (HERE,)
     racks = racks or [0] * len(machines)
@@ -84,11 +89,17 @@ def measure_fabric(
         raise UserError("a fabric is measured between at least two processes: give --processes 2 or --machines")
     with tempfile.TemporaryDirectory(prefix="dally-fabric-") as folder:
         run = Launch(
-            command=[sys.executable, "-m", "dally.profiler.inside.ladder"], processes=processes * len(machines),
-            task=Task(folder=folder, warmup=0, steps=0, repeats=0), folder=Path(folder), machines=machines,
-            patience=patience, threads=1, say=say, environment=_environment(sizes),
+            command=[sys.executable, "-m", "dally.profiler.inside.ladder"],
+            processes=processes * len(machines),
+            task=Task(folder=folder, warmup=0, steps=0, repeats=0),
+            folder=Path(folder),
+            machines=machines,
+            patience=patience,
+            threads=1,
+            say=say,
+            environment=_environment(sizes),
             places=[f"r{rack}/{machine.name}" for machine, rack in zip(machines, racks, strict=True)],
-        )  # fmt: skip
+        )
         outcome = run.run()
     if outcome.trouble is not None:
         raise UserError(f"the fabric could not be measured: {outcome.trouble}")
@@ -128,15 +139,20 @@ def fabric_of(events: Sequence[Mapping[str, Any]], others: float = 0.0) -> Fabri
         if gpu_in_catalog(str(begin["gpu"])) is None:
             notes.append(f"{begin['gpu']} is not in the catalog; the file says A100-40GB")
     return Fabric(
-        tuple(links), len(racks), len(machines) // len(racks), len(places) // len(machines), gpu, str(begin["backend"]),
+        tuple(links),
+        len(racks),
+        len(machines) // len(racks),
+        len(places) // len(machines),
+        gpu,
+        str(begin["backend"]),
         tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def fit(level: str, members: int, measured: Mapping[int, float]) -> Link:
-    """The line with the least sum of relative errors, which one odd size (a shaper's burst) does not pull away.
+    """The line with the least sum of |log(fitted / measured)|, which one odd size (a shaper's burst) hardly moves.
 
-    Such a line goes through two of the points, so all pairs are tried.
+    The lines through any two of the points are tried.
     """
     if len(measured) < 2:
         raise UserError(f"level {level!r} was measured at one size only: no line goes through one point")
@@ -145,7 +161,7 @@ def fit(level: str, members: int, measured: Mapping[int, float]) -> Link:
     for (m, t), (n, u) in combinations(points, 2):
         beta = max((u - t) / (n - m), 1e-15)  # a larger message is never faster
         alpha = max(t - beta * m, 0.0)
-        error = sum(abs(alpha + beta * size - seconds) / seconds for size, seconds in points)
+        error = sum(abs(log((alpha + beta * size) / seconds)) for size, seconds in points)
         best = min(best, (error, alpha, beta))
     _, alpha, beta = best
     return Link(level, members, alpha, beta, tuple(Rung(m, t, alpha + beta * m) for m, t in points))
@@ -166,10 +182,15 @@ def cluster_file(found: Fabric, name: str, made: str) -> str:
     port = outer.bandwidth if outer is not None else 1.25e9
     latency = outer.hop if outer is not None else 25e-6
     remark = "" if outer is not None else "  # not measured: one machine"
-    lines.append(f"    - {{name: rack, kind: switch, bandwidth: {_rate(port)}, per: machine, latency: {_time(latency)}}}{remark}")
+    lines.append(
+        f"    - {{name: rack, kind: switch, bandwidth: {_rate(port)}, per: machine, latency: {_time(latency)}}}{remark}"
+    )
     if "cluster" in by_level and "rack" in by_level:
         far = by_level["cluster"]
-        lines.append(f"    - {{name: cluster, kind: switch, bandwidth: {_rate(far.bandwidth)}, per: unit, latency: {_time(far.hop)}}}")
+        lines.append(
+            f"    - {{name: cluster, kind: switch, bandwidth: {_rate(far.bandwidth)}, per: unit, "
+            f"latency: {_time(far.hop)}}}"
+        )
     lines += [f"racks: {found.racks}", f"machines: {found.machines}"]
     rate, hop = (inside.bandwidth, inside.hop) if inside is not None else (10e9, 5e-6)
     lines.append("machine:" + ("" if inside is not None else "  # its inside was not measured: one process each"))

@@ -1,8 +1,8 @@
 """`profile(step, data)`: the measurements for a training loop that no hook can see, called from the script itself.
 
-    from dally.profiler import profile, write_profile
-    found = profile(lambda batch: train_on(model, batch), loader, model=model)
-    write_profile(found, Path("net.yaml"))
+from dally.profiler import profile, write_profile
+found = profile(lambda batch: train_on(model, batch), loader, model=model)
+write_profile(found, Path("net.yaml"))
 """
 
 from __future__ import annotations
@@ -37,9 +37,16 @@ class _Memory:
 
 
 def profile(
-    step: Step, data: Iterable[Any], *, model: Any = None, name: str = "step", steps: int = 20, warmup: int = 5,
-    repeats: int = 3, anatomy: int = 5,
-) -> Profile:  # fmt: skip
+    step: Step,
+    data: Iterable[Any],
+    *,
+    model: Any = None,
+    name: str = "step",
+    steps: int = 20,
+    warmup: int = 5,
+    repeats: int = 3,
+    anatomy: int = 5,
+) -> Profile:
     """Call `step(batch)` on batches of `data`, cold, cached and synthetic, and say where the time goes.
 
     `data` is iterated over twice; `model` (a module, or DDP around one) gives the layer table. In a process group
@@ -108,9 +115,18 @@ class _Course:
         import torch
 
         record = _Memory()
-        record.write("begin", rank=self.rank, world=self.world, backend=None, device=self.device.type,
-                     gpu=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None,
-                     threads=torch.get_num_threads(), torch=str(torch.__version__), loaders=1, optimizer="")  # fmt: skip
+        record.write(
+            "begin",
+            rank=self.rank,
+            world=self.world,
+            backend=None,
+            device=self.device.type,
+            gpu=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None,
+            threads=torch.get_num_threads(),
+            torch=str(torch.__version__),
+            loaders=1,
+            optimizer="",
+        )
         return record
 
     def _windows(self, record: _Memory, batches: Iterator[Any], event: str) -> bool:
@@ -133,10 +149,13 @@ class _Course:
             self.clock.settle()
             now = bytes_read([os.getpid()])
             record.write(
-                event, seconds=self.clock.between(began, ended) / self.steps, steps=self.steps, wait=waits / self.steps,
+                event,
+                seconds=self.clock.between(began, ended) / self.steps,
+                steps=self.steps,
+                wait=waits / self.steps,
                 cpu=(time.process_time() - busy) / max(1e-9, time.perf_counter() - wall),
                 read=None if read is None or now is None else (now - read) / self.steps,
-            )  # fmt: skip
+            )
         return True
 
     def _one(self, batches: Iterator[Any]) -> float | None:

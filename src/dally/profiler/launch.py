@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dally.profiler.inside.task import LAUNCHER, VARIABLE, Task
 from dally.profiler.inside.ladder import MACHINE
 from dally.profiler.inside.record import read_records
+from dally.profiler.inside.task import LAUNCHER, VARIABLE, Task
 
 _POLL = 0.1
 _GRACE = 10.0  # seconds a script gets to end by itself when everything is measured, or after SIGTERM
@@ -90,14 +90,21 @@ class Launch:
         env = {**os.environ, **self.environment}
         env.update(
             {
-                VARIABLE: str(mark), LAUNCHER: str(os.getpid()), "RANK": str(rank), "LOCAL_RANK": str(local),
-                "WORLD_SIZE": str(self.processes), "LOCAL_WORLD_SIZE": str(min(each, self.processes)),
-                "NODE_RANK": str(rank // each), "GROUP_RANK": str(rank // each),
-                "MASTER_ADDR": self.machines[0].address, "MASTER_PORT": str(port), "PYTHONUNBUFFERED": "1",
+                VARIABLE: str(mark),
+                LAUNCHER: str(os.getpid()),
+                "RANK": str(rank),
+                "LOCAL_RANK": str(local),
+                "WORLD_SIZE": str(self.processes),
+                "LOCAL_WORLD_SIZE": str(min(each, self.processes)),
+                "NODE_RANK": str(rank // each),
+                "GROUP_RANK": str(rank // each),
+                "MASTER_ADDR": self.machines[0].address,
+                "MASTER_PORT": str(port),
+                "PYTHONUNBUFFERED": "1",
                 "PYTHONPATH": os.pathsep.join([str(_SITE), *filter(None, [env.get("PYTHONPATH")])]),
                 "TORCHELASTIC_RUN_ID": "dally-profile",  # scripts ask this to see whether torchrun started them
             }
-        )  # fmt: skip
+        )
         if self.places:
             env[MACHINE] = self.places[rank // each]
         if self.threads is not None:
@@ -106,9 +113,13 @@ class Launch:
             env["GLOO_SOCKET_IFNAME"] = env["NCCL_SOCKET_IFNAME"] = machine.interface
         with (self.folder / f"rank-{rank}.log").open("wb") as log:
             return subprocess.Popen(
-                machine.wrap(self.command), env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                machine.wrap(self.command),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def _watch(self, ranks: Sequence[subprocess.Popen[bytes]]) -> str | None:
         """Until everything is measured, something broke, or nothing has happened for too long."""
@@ -181,9 +192,10 @@ class Launch:
                 _signal(process.pid, signal.SIGUSR1)
         time.sleep(0.5)
         places = [
-            line.strip() for line in self._log().splitlines()
+            line.strip()
+            for line in self._log().splitlines()
             if line.strip().startswith("File ") and "dally/profiler" not in line
-        ]  # fmt: skip
+        ]
         where = f"; rank 0 is at {places[0].removeprefix('File ')}" if places else ""
         return f"the script has given no sign of life for {self.patience:g} s and was ended{where}"
 

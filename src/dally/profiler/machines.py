@@ -21,7 +21,7 @@ def parse_racks(text: str) -> tuple[list[Machine], list[int]]:
     if kind != "netns" or not colon or not names.strip():
         raise UserError(
             f"--machines {text!r} is not known; write netns:NAME,NAME for network namespaces of this host (several "
-            "hosts are measured with torchrun: see `dally profile join --help`)"
+            "hosts are measured under torchrun or srun with `-m dally.profiler.join`: docs/profiler.md)"
         )
     if shutil.which("ip") is None or shutil.which("nsenter") is None:
         raise UserError("network namespaces need the commands ip (iproute2) and nsenter (util-linux)")
@@ -36,7 +36,10 @@ def parse_racks(text: str) -> tuple[list[Machine], list[int]]:
 
 def _namespace(name: str) -> Machine:
     done = subprocess.run(
-        ["ip", "-n", name, "-4", "-o", "addr", "show", "scope", "global", "up"], capture_output=True, text=True, check=False
+        ["ip", "-n", name, "-4", "-o", "addr", "show", "scope", "global", "up"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         raise UserError(f"network namespace {name!r} cannot be entered: {done.stderr.strip() or 'ip failed'}")

@@ -106,19 +106,36 @@ class Found:
         timeline, exposed = _timeline(self.wish.trace)
         script = next((part for part in self.wish.command if part.endswith(".py")), self.wish.command[-1])
         return Profile(
-            name=self.wish.name or Path(script).stem, status="partial" if self.troubles else "complete", made=made,
-            script=shlex.join(self.wish.command[1:]), device=device, batch=batch, runs=runs, apart=apart,
-            stalls=stalls(runs, apart), host_share=host_share(runs), rates=rates(runs, batch), other=other,
-            workers=_workers(records), memory=memory_of(records), checkpoint=checkpoint_of(records), mfu=mfu, exposed=exposed,
+            name=self.wish.name or Path(script).stem,
+            status="partial" if self.troubles else "complete",
+            made=made,
+            script=shlex.join(self.wish.command[1:]),
+            device=device,
+            batch=batch,
+            runs=runs,
+            apart=apart,
+            stalls=stalls(runs, apart),
+            host_share=host_share(runs),
+            rates=rates(runs, batch),
+            other=other,
+            workers=_workers(records),
+            memory=memory_of(records),
+            checkpoint=checkpoint_of(records),
+            mfu=mfu,
+            exposed=exposed,
             trace=self.wish.trace.name if self.wish.trace is not None and self.wish.trace.exists() else None,
-            timeline=timeline, notes=[*self.troubles, *self.notes, *self._busy_host(), *notes_of(records)], model=table,
-        )  # fmt: skip
+            timeline=timeline,
+            notes=[*self.troubles, *self.notes, *self._busy_host(), *notes_of(records)],
+            model=table,
+        )
 
     def _busy_host(self) -> list[str]:
         if not self.others:
             return []
         most = max(self.others)
-        return [f"other work took up to {most:.0%} of this host's CPUs in {len(self.others)} of the runs: times are too long"]
+        return [
+            f"other work took up to {most:.0%} of this host's CPUs in {len(self.others)} of the runs: they took longer"
+        ]
 
 
 def measure(wish: Wish, say: Say, found: Found) -> Found:
@@ -148,10 +165,17 @@ def _launch(wish: Wish, name: str, folder: Path, say: Say, found: Found) -> Outc
     known = batch_of(found.records.get("all", []))
     lone = name == "one"
     task = Task(
-        folder=str(folder), data=data, warmup=wish.warmup, steps=wish.steps, repeats=wish.repeats,
-        batch=known if lone else None, anatomy=5 if lone else 0, silent=name in ("all", "apart"), checkpoint=lone,
+        folder=str(folder),
+        data=data,
+        warmup=wish.warmup,
+        steps=wish.steps,
+        repeats=wish.repeats,
+        batch=known if lone else None,
+        anatomy=5 if lone else 0,
+        silent=name in ("all", "apart"),
+        checkpoint=lone,
         trace=str(wish.trace) if wish.trace is not None and name == ("one" if wish.processes == 1 else "all") else None,
-    )  # fmt: skip
+    )
     if name == "cold":
         os.sync()  # pages that are not written yet cannot be dropped
         if wish.drop_caches:
@@ -160,10 +184,15 @@ def _launch(wish: Wish, name: str, folder: Path, say: Say, found: Found) -> Outc
     title = _RUNS[name]
     say(f"{title}: starting")
     run = Launch(
-        command=wish.command, processes=1 if lone else wish.processes, task=task, folder=folder,
-        machines=wish.machines if name == "apart" else (HERE,), patience=wish.patience, threads=threads,
+        command=wish.command,
+        processes=1 if lone else wish.processes,
+        task=task,
+        folder=folder,
+        machines=wish.machines if name == "apart" else (HERE,),
+        patience=wish.patience,
+        threads=threads,
         say=lambda text: say(f"{title}: {text}"),
-    )  # fmt: skip
+    )
     return run.run()
 
 
@@ -171,8 +200,11 @@ def _drop_caches(found: Found) -> None:
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3\n")
     except OSError as error:
-        _add(found.notes, f"the page cache could not be dropped ({error.strerror}); files are dropped one by one when "
-                          "they are opened, or are ones never read before")  # fmt: skip
+        _add(
+            found.notes,
+            f"the page cache could not be dropped ({error.strerror}); files are dropped one by one when "
+            "they are opened, or are ones never read before",
+        )
 
 
 def _add(notes: list[str], text: str) -> None:
@@ -191,18 +223,27 @@ def _look(name: str, outcome: Outcome, wish: Wish, found: Found) -> None:
     wanted = 1 if name == "one" else wish.processes
     if begun > wanted:
         advice = "; give --processes 1 and let the script start its ranks" if wanted > 1 else ""
-        _add(found.notes, f"the script starts processes of its own ({begun} ranks where {wanted} were launched); they "
-                          f"were measured as they are, and one device alone was not{advice}")  # fmt: skip
+        _add(
+            found.notes,
+            f"the script starts processes of its own ({begun} ranks where {wanted} were launched); they "
+            f"were measured as they are, and one device alone was not{advice}",
+        )
     events = [e for one in outcome.records.values() for e in one]
     begin = next((e for e in events if e["event"] == "begin"), None)
     if begin is not None and not _loaders(events):
         found.own_data = True
-        _add(found.notes, "the script does not draw its data from a DataLoader: its own data were measured instead of "
-                          "synthetic ones, and what CPU and disk cost cannot be told; "
-                          "dally.profiler.profile(step, data) can tell, in three lines")  # fmt: skip
+        _add(
+            found.notes,
+            "the script does not draw its data from a DataLoader: its own data were measured instead of "
+            "synthetic ones, and what CPU and disk cost cannot be told; "
+            "dally.profiler.profile(step, data) can tell, in three lines",
+        )
     if begin is not None and begin["world"] == 1 and wanted > 1:
-        _add(found.notes, f"{wanted} processes were started but the script did not join them in a process group: they "
-                          "train beside each other, and there is no interconnect to measure")  # fmt: skip
+        _add(
+            found.notes,
+            f"{wanted} processes were started but the script did not join them in a process group: they "
+            "train beside each other, and there is no interconnect to measure",
+        )
     if name == "cold":
         _say_whether_cold(events, found)
 
@@ -218,9 +259,12 @@ def _say_whether_cold(events: Sequence[Mapping[str, Any]], found: Found) -> None
     if not read:
         _add(found.notes, "the kernel does not say what was read from storage: how cold the cold run was is not known")
     elif max(read) < 1:
-        _add(found.notes, "a cold cache could not be had: nothing was read from storage in the cold run (data made up or "
-                          "in memory, or opened by a library that Python does not see), so its disk stall means "
-                          "little; --drop-caches, as root, drops everything")  # fmt: skip
+        _add(
+            found.notes,
+            "a cold cache could not be had: nothing was read from storage in the cold run (data made up or "
+            "in memory, or opened by a library that Python does not see), so its disk stall means "
+            "little; --drop-caches, as root, drops everything",
+        )
 
 
 def _workers(records: Sequence[Records]) -> int | None:

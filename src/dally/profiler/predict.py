@@ -85,8 +85,9 @@ def side_by_side(machine: Machine, count: int) -> Topology:
     from dally.catalog.clusters.insides import inside_of
     from dally.catalog.clusters.shorthand import plan_shape
 
-    return assemble(f"{count} × {machine.name}", plan_shape((1, count, machine.gpus), inside_of(machine)),
-                    find_fabric("cloud"))  # fmt: skip
+    return assemble(
+        f"{count} × {machine.name}", plan_shape((1, count, machine.gpus), inside_of(machine)), find_fabric("cloud")
+    )
 
 
 def predict(

@@ -50,12 +50,20 @@ def run_of(records: Iterable[Records], data: str, machines: int = 1, link: str =
     read = [r for ranks in launches for r in _all(ranks, "read")]
     first = next(iter(launches[0].values()))
     return Run(
-        data=data, processes=len(launches[0]), machines=machines, step=median(steps), spread=pstdev(steps),  # type: ignore[arg-type]
-        windows=steps, steps=sum(int(e["steps"]) for e in first if e["event"] == "window"),
-        wait=mean(waits) if waits else 0.0, silent=median(silent) if silent else None,
-        silent_spread=pstdev(silent) if silent else 0.0, busy=mean(busy) if busy else 0.0,
-        read=mean(read) if read else None, link=link,
-    )  # fmt: skip
+        data=data,  # type: ignore[arg-type]
+        processes=len(launches[0]),
+        machines=machines,
+        step=median(steps),
+        spread=pstdev(steps),
+        windows=steps,
+        steps=sum(int(e["steps"]) for e in first if e["event"] == "window"),
+        wait=mean(waits) if waits else 0.0,
+        silent=median(silent) if silent else None,
+        silent_spread=pstdev(silent) if silent else 0.0,
+        busy=mean(busy) if busy else 0.0,
+        read=mean(read) if read else None,
+        link=link,
+    )
 
 
 def first_event(records: Iterable[Records], event: str) -> Mapping[str, Any] | None:
@@ -63,9 +71,11 @@ def first_event(records: Iterable[Records], event: str) -> Mapping[str, Any] | N
 
 
 def notes_of(records: Iterable[Records]) -> list[str]:
-    return list(dict.fromkeys(
-        str(e["text"]) for one in records for events in one.values() for e in events if e["event"] == "note"
-    ))  # fmt: skip
+    return list(
+        dict.fromkeys(
+            str(e["text"]) for one in records for events in one.values() for e in events if e["event"] == "note"
+        )
+    )
 
 
 def batch_of(records: Iterable[Records]) -> int | None:
@@ -89,8 +99,15 @@ def device_of(records: Iterable[Records]) -> Device | None:
         known = gpu_in_catalog(name)
         if known is not None:
             peak, source = gpus()[known].tf32 or gpus()[known].fp32, f"data sheet of {known} (32-bit)"
-    return Device(kind=kind, name=name, threads=int(begin["threads"]), cores=os.cpu_count() or 1, backend=begin["backend"], peak=peak,  # type: ignore[arg-type]
-                  peak_source=source)  # fmt: skip
+    return Device(
+        kind=kind,  # type: ignore[arg-type]
+        name=name,
+        threads=int(begin["threads"]),
+        cores=os.cpu_count() or 1,
+        backend=begin["backend"],
+        peak=peak,
+        peak_source=source,
+    )
 
 
 def gpu_in_catalog(name: str) -> str | None:
@@ -116,8 +133,16 @@ def memory_of(records: Iterable[Records]) -> int | None:
     return max(found, default=None)
 
 
-_KINDS = (("conv", "conv"), ("linear", "linear"), ("embedding", "embedding"), ("norm", "normalisation"),
-          ("attention", "attention"), ("lstm", "recurrent"), ("gru", "recurrent"), ("rnn", "recurrent"))  # fmt: skip
+_KINDS = (
+    ("conv", "conv"),
+    ("linear", "linear"),
+    ("embedding", "embedding"),
+    ("norm", "normalisation"),
+    ("attention", "attention"),
+    ("lstm", "recurrent"),
+    ("gru", "recurrent"),
+    ("rnn", "recurrent"),
+)
 
 
 def table_of(
@@ -131,8 +156,8 @@ def table_of(
     rows = anatomy["layers"]
     outside = float(anatomy["update"]) + float(anatomy["other"])
     total = sum(row["forward"] + row["backward"] for row in rows) + outside
-    # Timing every layer costs time itself. What the parts must add up to is the step of a device whose neighbours are at
-    # work too but that exchanges nothing with them; where that was not measured, the step of one device alone.
+    # Timing every layer costs time itself. What the parts must add up to is the step of a device whose neighbours are
+    # at work too but that exchanges nothing with them; where that was not measured, the step of one device alone.
     one, all_ = runs.get("one"), runs.get("all")
     whole = all_.silent if all_ is not None and all_.silent is not None else one.step if one is not None else None
     scale = whole / total if whole is not None and total > 0 else 1.0
@@ -141,25 +166,37 @@ def table_of(
     layers = [_layer(row, batch, scale) for row in rows]
     busy = min(1.0, one.busy / max(1, device.threads)) if one is not None else None
     table = ModelTable(
-        title=f"{anatomy['module']}, profiled", family=_family(rows), batch_size=batch, measured_on=on,
+        title=f"{anatomy['module']}, profiled",
+        family=_family(rows),
+        batch_size=batch,
+        measured_on=on,
         optimizer="adam" if "adam" in str(begin["optimizer"]).lower() else "sgd",
-        update=outside * scale, memory=float(memory) if memory and device.kind == "cuda" else None,
+        update=outside * scale,
+        memory=float(memory) if memory and device.kind == "cuda" else None,
         utilization=None if busy is None or busy <= 0 else {"value": round(busy, 3), "source": "measured alone"},
-        buckets=list(anatomy["buckets"]), source=f"measured by dally profile run, {made}", layers=layers,
-    )  # fmt: skip
+        buckets=list(anatomy["buckets"]),
+        source=f"measured by dally profile run, {made}",
+        layers=layers,
+    )
     return table, float(anatomy["other"]) * scale
 
 
 def _layer(row: Mapping[str, Any], batch: int, scale: float) -> Layer:
     backward = round(row["backward_flops"] / batch)
     return Layer(
-        name=row["name"], kind=_kind(row["kind"]), parameters=sum(row["tensors"]), tensors=row["tensors"],
-        gradient_bytes=row["gradient_bytes"], forward_flops=round(row["forward_flops"] / batch),
+        name=row["name"],
+        kind=_kind(row["kind"]),
+        parameters=sum(row["tensors"]),
+        tensors=row["tensors"],
+        gradient_bytes=row["gradient_bytes"],
+        forward_flops=round(row["forward_flops"] / batch),
         # The counter does not tell the halves of the backward pass apart; the network model adds them up.
-        input_gradient_flops=backward // 2, weight_gradient_flops=backward - backward // 2,
-        activation_elements=row["activations"] // batch, traffic_elements=row["traffic"] // batch,
+        input_gradient_flops=backward // 2,
+        weight_gradient_flops=backward - backward // 2,
+        activation_elements=row["activations"] // batch,
+        traffic_elements=row["traffic"] // batch,
         measured={"forward": row["forward"] * scale, "backward": row["backward"] * scale},
-    )  # fmt: skip
+    )
 
 
 def _kind(name: str) -> str:

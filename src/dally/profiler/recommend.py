@@ -1,4 +1,4 @@
-"""What to rent: every configuration of the instance catalog with its time, cost and stalls, and the cheapest that will do.
+"""What to rent: every configuration of the instance catalog with time, cost and stalls, and the cheapest that will do.
 
 cost = hours × price × machines. Time = samples × epochs / (batch × GPUs) steps, each as long as the slowest of what
 must keep up: GPUs with their communication, and CPUs that prepare batches where a profile saw them hold training up.
@@ -115,12 +115,26 @@ def _configuration(question: Question, instance: Instance, price: float, machine
     hours = (work + lost) / 3600
     scale = 1 + lost / work if work > 0 else 1.0
     return Configuration(
-        instance=instance.name, provider=instance.provider, count=count, gpu=gpu.name, gpus=gpus, price=price * count,
-        price_date=instance.spot_date if question.spot else instance.date, price_estimated=instance.estimated,
-        step=seconds, compute=step.compute, interconnect=step.interconnect, network=step.network, prep=prep,
-        hours=hours, hours_low=max(0.0, (work - error) * scale) / 3600, hours_high=(work + error) * scale / 3600,
-        cost=hours * price * count, interruptions=broken, fits=step.fits,
-    )  # fmt: skip
+        instance=instance.name,
+        provider=instance.provider,
+        count=count,
+        gpu=gpu.name,
+        gpus=gpus,
+        price=price * count,
+        price_date=instance.spot_date if question.spot else instance.date,
+        price_estimated=instance.estimated,
+        step=seconds,
+        compute=step.compute,
+        interconnect=step.interconnect,
+        network=step.network,
+        prep=prep,
+        hours=hours,
+        hours_low=max(0.0, (work - error) * scale) / 3600,
+        hours_high=(work + error) * scale / 3600,
+        cost=hours * price * count,
+        interruptions=broken,
+        fits=step.fits,
+    )
 
 
 def _interrupted(question: Question, work: float, count: int) -> tuple[float, float]:
@@ -176,15 +190,23 @@ def why_none(question: Question, found: Sequence[Configuration]) -> str | None:
     if not fitting:
         return "no GPU of the catalog has the memory for this batch; a smaller one (--batch) or sharding would do"
     fastest = min(fitting, key=lambda c: c.hours)
-    parts = [f"the fastest, {fastest.count} × {fastest.instance}, takes {fastest.hours:.3g} h and costs ${fastest.cost:,.2f}"]
+    parts = [
+        f"the fastest, {fastest.count} × {fastest.instance}, takes {fastest.hours:.3g} h and costs ${fastest.cost:,.2f}"
+    ]
     in_time = [c for c in fitting if c.hours * 3600 <= question.within]
     if in_time and question.budget < math.inf:
         cheapest = min(in_time, key=lambda c: c.cost)
-        parts.append(f"a budget of ${cheapest.cost:,.2f} would do ({cheapest.count} × {cheapest.instance}, {cheapest.hours:.3g} h)")
+        parts.append(
+            f"a budget of ${cheapest.cost:,.2f} would do "
+            f"({cheapest.count} × {cheapest.instance}, {cheapest.hours:.3g} h)"
+        )
     paid = [c for c in fitting if c.cost <= question.budget]
     if paid:
         quickest = min(paid, key=lambda c: c.hours)
-        parts.append(f"{quickest.hours:.3g} h would do for the money ({quickest.count} × {quickest.instance}, ${quickest.cost:,.2f})")
+        parts.append(
+            f"{quickest.hours:.3g} h would do for the money "
+            f"({quickest.count} × {quickest.instance}, ${quickest.cost:,.2f})"
+        )
     return "nothing meets what was asked: " + "; ".join(parts)
 
 
@@ -199,7 +221,9 @@ def with_prices(path: Path) -> dict[str, Instance]:
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".csv":
-            rows: Iterable[tuple[str, object]] = [(row.pop("instance"), row) for row in csv.DictReader(text.splitlines())]
+            rows: Iterable[tuple[str, object]] = [
+                (row.pop("instance"), row) for row in csv.DictReader(text.splitlines())
+            ]
         else:
             data = yaml.safe_load(text)
             if not isinstance(data, dict):
@@ -216,10 +240,14 @@ def with_prices(path: Path) -> dict[str, Instance]:
             raise UserError(f"{path}: there is no instance {name!r} in the catalog")
         fields = given if isinstance(given, dict) else {"price": given}
         found[known] = replace(
-            found[known], price=_price(path, name, fields, "price", found[known].price) or 0.0,
-            spot=_price(path, name, fields, "spot", found[known].spot), date=str(fields.get("date") or path.name),
-            spot_date=str(fields.get("date") or path.name), source=f"{path.name}", estimated=False,
-        )  # fmt: skip
+            found[known],
+            price=_price(path, name, fields, "price", found[known].price) or 0.0,
+            spot=_price(path, name, fields, "spot", found[known].spot),
+            date=str(fields.get("date") or path.name),
+            spot_date=str(fields.get("date") or path.name),
+            source=f"{path.name}",
+            estimated=False,
+        )
     return found
 
 

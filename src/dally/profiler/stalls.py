@@ -1,7 +1,7 @@
 """Stalls from the five measurements (Stash, arXiv 2208.14344, after DS-Analyzer), each with its spread.
 
-    interconnect = (1) − (0), % of (1)        network = (1′) − (1), % of (1): may pass 100 %
-    prep (CPU)   = (3) − (1), % of (3)        fetch (disk) = (2) − (3), % of (2)
+interconnect = (1) − (0), % of (1)        network = (1′) − (1), % of (1): may pass 100 %
+prep (CPU)   = (3) − (1), % of (3)        fetch (disk) = (2) − (3), % of (2)
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ TITLES = {
 def difference(slower: Run, faster: Run, of: Run) -> Stall:
     seconds = slower.step - faster.step
     spread = hypot(slower.spread, faster.spread)
-    return Stall(
-        seconds=seconds, percent=100 * seconds / of.step, spread=spread, spread_percent=100 * spread / of.step
-    )
+    return Stall(seconds=seconds, percent=100 * seconds / of.step, spread=spread, spread_percent=100 * spread / of.step)
 
 
 def stalls(runs: Mapping[str, Run], apart: Sequence[Run] = ()) -> dict[str, Stall]:

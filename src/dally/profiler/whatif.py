@@ -7,6 +7,7 @@ what the disk adds. fetch(x) = (1 − x) · fetch + x · bytes / memory bandwidt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -42,14 +43,17 @@ class Change:
         from dally.core.units import show_bytes
 
         shown = {
-            "workers": f"{self.workers} workers", "cache": f"{100 * (self.cache or 0):g} % of the data cached",
+            "workers": f"{self.workers} workers",
+            "cache": f"{100 * (self.cache or 0):g} % of the data cached",
             "disk": f"disk of {show_bytes(self.disk or 0)}/s",
             "interconnect": f"interconnect of {show_bytes(self.interconnect or 0)}/s",
-            "network": f"network of {show_bytes(self.network or 0)}/s", "gpu": f"{self.gpu}",
-            "machines": f"{self.machines} machines", "batch": f"batch of {self.batch}",
+            "network": f"network of {show_bytes(self.network or 0)}/s",
+            "gpu": f"{self.gpu}",
+            "machines": f"{self.machines} machines",
+            "batch": f"batch of {self.batch}",
             "compression": f"gradients compressed {self.compression:g} ×" if self.compression else "",
             "bucket": f"buckets of {show_bytes(self.bucket or 0)}",
-        }  # fmt: skip
+        }
         return ", ".join(words for key, words in shown.items() if getattr(self, key) is not None) or "as measured"
 
 
@@ -100,9 +104,15 @@ def what_if(profile: Profile, model: Model, change: Change) -> Answer:
     fetch = _fetch(profile, change, batch)
     seconds = step.seconds + prep + fetch
     return Answer(
-        change.text(), seconds, step.compute, step.interconnect, step.network, prep, fetch,
+        change.text(),
+        seconds,
+        step.compute,
+        step.interconnect,
+        step.network,
+        prep,
+        fetch,
         batch * processes * machines / seconds,
-    )  # fmt: skip
+    )
 
 
 def _check_gpu(model: Model, name: str) -> None:
@@ -129,7 +139,9 @@ def _options(change: Change) -> StepOptions:
 
 
 @lru_cache(maxsize=16)
-def _cached_machine(model: Model, gpu: str, processes: int, target: float, batch: int, apart: float, far: int) -> Machine:
+def _cached_machine(
+    model: Model, gpu: str, processes: int, target: float, batch: int, apart: float, far: int
+) -> Machine:
     from dally.catalog.machine import InnerLevel, Machine
     from dally.core.topology import Level, LinkKind
 
@@ -137,15 +149,15 @@ def _cached_machine(model: Model, gpu: str, processes: int, target: float, batch
         link = Level("machine", LinkKind.SWITCH, inside, 20e-6)
         return Machine("measured", gpu, processes, (InnerLevel(processes, link),), 1, outside, "explains a profile")
 
-    def search(step: object, wanted: float) -> float:
+    def search(step: Callable[[float], float], wanted: float) -> float:
         low, high = _SLOWEST, _FASTEST
         for _ in range(60):
             middle = (low * high) ** 0.5
-            if step(middle) > wanted:  # type: ignore[operator]
+            if step(middle) > wanted:
                 low = middle
             else:
                 high = middle
-        return (low * high) ** 0.5
+        return float((low * high) ** 0.5)
 
     options = _options(Change())
     inside = _FASTEST
@@ -153,8 +165,14 @@ def _cached_machine(model: Model, gpu: str, processes: int, target: float, batch
         inside = search(lambda rate: predict(model, machine(rate, 1e10), 1, batch, options).seconds, target)
     outside = 1.25e9  # 10 Gbit/s, where nobody measured
     if apart > 0:
-        each = replace(machine(inside, 1e10), gpus=processes // far, levels=(InnerLevel(processes // far, machine(inside, 1e10).levels[0].link),))
-        outside = search(lambda rate: predict(model, replace(each, nic_bandwidth=rate), far, batch, options).seconds, apart)
+        each = replace(
+            machine(inside, 1e10),
+            gpus=processes // far,
+            levels=(InnerLevel(processes // far, machine(inside, 1e10).levels[0].link),),
+        )
+        outside = search(
+            lambda rate: predict(model, replace(each, nic_bandwidth=rate), far, batch, options).seconds, apart
+        )
     return machine(inside, outside)
 
 
@@ -163,9 +181,14 @@ def _explaining(profile: Profile, model: Model, processes: int) -> Machine:
     together = profile.runs.get("all") or profile.runs["one"]
     apart = profile.apart[-1] if profile.apart and profile.apart[-1].processes == processes else None
     return _cached_machine(
-        model, model.measured_on or "CPU", processes, together.step, profile.batch or model.batch_size,
-        apart.step if apart is not None and processes % apart.machines == 0 else 0.0, apart.machines if apart else 1,
-    )  # fmt: skip
+        model,
+        model.measured_on or "CPU",
+        processes,
+        together.step,
+        profile.batch or model.batch_size,
+        apart.step if apart is not None and processes % apart.machines == 0 else 0.0,
+        apart.machines if apart else 1,
+    )
 
 
 def _prep(profile: Profile, change: Change, batch: int, step: float) -> float:

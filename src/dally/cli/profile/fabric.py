@@ -10,14 +10,24 @@ from dally.cli.inputs import Time
 
 
 @click.command()
-@click.option("--out", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The cluster file to write.")
-@click.option("--processes", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on each machine.")
-@click.option("--machines", metavar="netns:A,B|C,D", help="Network namespaces that stand for machines; `|` parts racks.")
+@click.option(
+    "--out", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The cluster file to write."
+)
+@click.option(
+    "--processes", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on each machine."
+)
+@click.option(
+    "--machines", metavar="netns:A,B|C,D", help="Network namespaces that stand for machines; `|` parts racks."
+)
 @click.option("--largest", default="16MB", show_default=True, help="All-reduce that the ladder ends with.")
 @click.option("--name", default="measured", show_default=True, help="Of the cluster.")
-@click.option("--patience", type=Time(), default="2m", show_default=True, help="Given up after so long without a sign of life.")
+@click.option(
+    "--patience", type=Time(), default="2m", show_default=True, help="Given up after so long without a sign of life."
+)
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
-def fabric(out: Path, processes: int, machines: str | None, largest: str, name: str, patience: float, quiet: bool) -> None:
+def fabric(
+    out: Path, processes: int, machines: str | None, largest: str, name: str, patience: float, quiet: bool
+) -> None:
     """Time all-reduces at a ladder of sizes and fit latency and bandwidth of every level.
 
     \b
@@ -50,14 +60,24 @@ def fabric(out: Path, processes: int, machines: str | None, largest: str, name: 
     if quiet:
         return
     rows = [
-        (link.level, str(link.members), show_bytes(rung.size), show_time(rung.seconds), show_time(rung.fitted), f"{100 * rung.off:+.0f} %")
+        (
+            link.level,
+            str(link.members),
+            show_bytes(rung.size),
+            show_time(rung.seconds),
+            show_time(rung.fitted),
+            f"{100 * rung.off:+.0f} %",
+        )
         for link in found.links
         for rung in link.rungs
-    ]  # fmt: skip
+    ]
     print_table(("level", "ranks", "size", "all-reduce", "fitted", "off"), rows, "Ladder (medians)")
     print_table(
         ("level", "ranks", "latency of a hop", "bandwidth of a port"),
-        [(link.level, str(link.members), show_time(link.hop), f"{show_bytes(link.bandwidth)}/s") for link in found.links],
+        [
+            (link.level, str(link.members), show_time(link.hop), f"{show_bytes(link.bandwidth)}/s")
+            for link in found.links
+        ],
         "Links",
     )
     print_notes(found.notes)

@@ -39,31 +39,75 @@ class Talk:
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--processes", "-n", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Ranks on this machine: one per GPU, or per share of the CPUs.")
-@click.option("--out", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The profile to write.")
+@click.option(
+    "--processes",
+    "-n",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Ranks on this machine: one per GPU, or per share of the CPUs.",
+)
+@click.option(
+    "--out", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The profile to write."
+)
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps in a window.")
-@click.option("--warmup", type=click.IntRange(min=1), default=5, show_default=True, help="Steps before the first window.")
+@click.option(
+    "--warmup", type=click.IntRange(min=1), default=5, show_default=True, help="Steps before the first window."
+)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Windows in a run.")
-@click.option("--launches", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Times the whole set of runs is started anew; the spread then has what differs between starts.")
+@click.option(
+    "--launches",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Times the whole set of runs is started anew; the spread then has what differs between starts.",
+)
 @click.option("--machines", metavar="netns:A,B", help="Also measure the same ranks over these network namespaces.")
 @click.option("--link", default="", help="What joins them, in your words: kept in the profile.")
 @click.option("--threads", type=click.IntRange(min=1), help="OMP_NUM_THREADS of each rank; default: cores / processes.")
-@click.option("--patience", type=Time(), default="5m", show_default=True,
-              help="A script without a sign of life for so long hangs and is ended.")
-@click.option("--only", type=click.Choice(["one", "all", "cold", "cached", "apart"]), multiple=True,
-              help="Make only these runs.")
-@click.option("--trace/--no-trace", default=True, show_default=True, help="Keep a Chrome trace of two steps beside the profile.")
-@click.option("--drop-caches", is_flag=True, help="Drop the whole page cache before the cold run (root; slows this host).")
+@click.option(
+    "--patience",
+    type=Time(),
+    default="5m",
+    show_default=True,
+    help="A script without a sign of life for so long hangs and is ended.",
+)
+@click.option(
+    "--only", type=click.Choice(["one", "all", "cold", "cached", "apart"]), multiple=True, help="Make only these runs."
+)
+@click.option(
+    "--trace/--no-trace", default=True, show_default=True, help="Keep a Chrome trace of two steps beside the profile."
+)
+@click.option(
+    "--drop-caches", is_flag=True, help="Drop the whole page cache before the cold run (root; slows this host)."
+)
 @click.option("--name", default="", help="The model's name in the profile; default: the script's.")
-@click.option("--python", "interpreter", default=None, metavar="PYTHON", help="Interpreter of the script; default: ours.")
+@click.option(
+    "--python", "interpreter", default=None, metavar="PYTHON", help="Interpreter of the script; default: ours."
+)
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(processes: int, out: Path, steps: int, warmup: int, repeats: int, launches: int, machines: str | None, link: str,
-        threads: int | None, patience: float, only: tuple[str, ...], trace: bool, drop_caches: bool, name: str,
-        interpreter: str | None, quiet: bool, script: str, arguments: tuple[str, ...]) -> None:  # fmt: skip
+def run(
+    processes: int,
+    out: Path,
+    steps: int,
+    warmup: int,
+    repeats: int,
+    launches: int,
+    machines: str | None,
+    link: str,
+    threads: int | None,
+    patience: float,
+    only: tuple[str, ...],
+    trace: bool,
+    drop_caches: bool,
+    name: str,
+    interpreter: str | None,
+    quiet: bool,
+    script: str,
+    arguments: tuple[str, ...],
+) -> None:
     """Measure where SCRIPT stalls: one device, all devices, real data cold and cached, several machines.
 
     \b
@@ -88,9 +132,21 @@ def run(processes: int, out: Path, steps: int, warmup: int, repeats: int, launch
     if "apart" in only and not chosen:
         raise UserError("--only apart needs --machines")
     wish = Wish(
-        [interpreter or sys.executable, script, *arguments], processes, warmup, steps, repeats, launches, patience,
-        threads, chosen, link, name, kept, drop_caches, only,
-    )  # fmt: skip
+        [interpreter or sys.executable, script, *arguments],
+        processes,
+        warmup,
+        steps,
+        repeats,
+        launches,
+        patience,
+        threads,
+        chosen,
+        link,
+        name,
+        kept,
+        drop_caches,
+        only,
+    )
     found = Found(wish)
     talk = Talk(quiet)
     interrupted = False

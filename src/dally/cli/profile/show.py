@@ -11,8 +11,12 @@ if TYPE_CHECKING:
     from dally.profiler.document import Profile
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
-_NAMES = {"one": "one device, synthetic", "all": "all devices, synthetic", "cold": "real data, cold cache",
-          "cached": "real data, cached"}  # fmt: skip
+_NAMES = {
+    "one": "one device, synthetic",
+    "all": "all devices, synthetic",
+    "cold": "real data, cold cache",
+    "cached": "real data, cached",
+}
 
 
 @click.command()
@@ -54,35 +58,69 @@ def print_profile(found: Profile) -> None:
 
     rows = []
     for name, run in found.runs.items():
-        rows.append((_NAMES[name], str(run.processes), str(run.machines), show_time(run.step), _off(run.spread, run.step),
-                     show_time(run.wait), f"{len(run.windows)} × {run.steps // len(run.windows)}"))  # fmt: skip
+        rows.append(
+            (
+                _NAMES[name],
+                str(run.processes),
+                str(run.machines),
+                show_time(run.step),
+                _off(run.spread, run.step),
+                show_time(run.wait),
+                f"{len(run.windows)} × {run.steps // len(run.windows)}",
+            )
+        )
     for run in found.apart:
-        rows.append((f"apart, synthetic {run.link}".strip(), str(run.processes), str(run.machines), show_time(run.step),
-                     _off(run.spread, run.step), show_time(run.wait), f"{len(run.windows)}"))  # fmt: skip
-    print_table(("run", "ranks", "machines", "step", "spread", "waits for data", "windows × steps"), rows,
-                f"{found.name} ({found.status}), {found.made}")  # fmt: skip
+        rows.append(
+            (
+                f"apart, synthetic {run.link}".strip(),
+                str(run.processes),
+                str(run.machines),
+                show_time(run.step),
+                _off(run.spread, run.step),
+                show_time(run.wait),
+                f"{len(run.windows)}",
+            )
+        )
+    print_table(
+        ("run", "ranks", "machines", "step", "spread", "waits for data", "windows × steps"),
+        rows,
+        f"{found.name} ({found.status}), {found.made}",
+    )
     if found.stalls:
         print_table(
             ("stall", "per step", "", "spread", ""),
             [
-                (TITLES[name], show_time(s.seconds), f"{s.percent:.1f} %", f"± {show_time(s.spread)}",
-                 "" if s.clear else "within the noise")
+                (
+                    TITLES[name],
+                    show_time(s.seconds),
+                    f"{s.percent:.1f} %",
+                    f"± {show_time(s.spread)}",
+                    "" if s.clear else "within the noise",
+                )
                 for name, s in found.stalls.items()
             ],
             "Stalls",
-        )  # fmt: skip
+        )
         worst = largest(found.stalls)
         console().print(f"largest: {TITLES[worst]}" if worst else "no stall is clear of the noise", soft_wrap=True)
     table = found.model
-    pairs: list[tuple[str, str]] = [("device", f"{found.device.name}, {found.device.threads} threads, {found.device.backend}")]
+    pairs: list[tuple[str, str]] = [
+        ("device", f"{found.device.name}, {found.device.threads} threads, {found.device.backend}")
+    ]
     speed = found.samples_per_second()
     if speed is not None:
         pairs.append(("speed, all devices", f"{speed:,.1f} samples/s, {found.batch} per device and step"))
     if found.mfu is not None and found.device.peak:
-        pairs.append(("model FLOPs utilisation", f"{found.mfu:.1%} of {found.device.peak / 1e12:.3g} TFLOP/s "
-                                                 f"({found.device.peak_source})"))  # fmt: skip
+        pairs.append(
+            (
+                "model FLOPs utilisation",
+                f"{found.mfu:.1%} of {found.device.peak / 1e12:.3g} TFLOP/s ({found.device.peak_source})",
+            )
+        )
     if found.host_share is not None:
-        pairs.append(("of the interconnect stall", f"{show_time(found.host_share)} are ranks in each other's way on the host"))
+        pairs.append(
+            ("of the interconnect stall", f"{show_time(found.host_share)} are ranks in each other's way on the host")
+        )
     if found.exposed is not None:
         pairs.append(("exposed communication", f"{show_time(found.exposed)} of the traced step"))
     if table is not None:
@@ -90,15 +128,25 @@ def print_profile(found: Profile) -> None:
         width = table.gradient_bytes / max(1, sum(row.parameters for row in table.layers))
         skew = biggest * width / table.gradient_bytes if table.gradient_bytes else 0.0
         tensors = sum(len(row.tensors) for row in table.layers)
-        pairs.append(("layers, gradients", f"{len(table.layers)} layers, {tensors} gradients of {show_bytes(table.gradient_bytes)}, "
-                                           f"skew {skew:.2f}"))  # fmt: skip
+        pairs.append(
+            (
+                "layers, gradients",
+                f"{len(table.layers)} layers, {tensors} gradients of {show_bytes(table.gradient_bytes)}, "
+                f"skew {skew:.2f}",
+            )
+        )
         if table.buckets:
             pairs.append(("buckets as DDP made them", ", ".join(show_bytes(b) for b in table.buckets)))
     if found.memory is not None:
         pairs.append(("peak memory of a rank", show_bytes(found.memory)))
     if found.checkpoint is not None:
         saved = found.checkpoint
-        pairs.append(("checkpoint", f"{show_bytes(saved.bytes)}, saved in {show_time(saved.save)}, loaded in {show_time(saved.load)}"))
+        pairs.append(
+            (
+                "checkpoint",
+                f"{show_bytes(saved.bytes)}, saved in {show_time(saved.save)}, loaded in {show_time(saved.load)}",
+            )
+        )
     print_pairs(pairs)
     print_notes(found.notes)
 
@@ -116,8 +164,17 @@ def _print_layers(found: Profile) -> None:
     rows = []
     for row in found.model.layers:
         times = row.measured or {}
-        rows.append((row.name, row.kind, f"{row.parameters:,}", show_bytes(row.gradient_bytes), f"{row.forward_flops:,}",
-                     show_time(times.get("forward", 0.0)), show_time(times.get("backward", 0.0))))  # fmt: skip
+        rows.append(
+            (
+                row.name,
+                row.kind,
+                f"{row.parameters:,}",
+                show_bytes(row.gradient_bytes),
+                f"{row.forward_flops:,}",
+                show_time(times.get("forward", 0.0)),
+                show_time(times.get("backward", 0.0)),
+            )
+        )
     print_table(("layer", "kind", "parameters", "gradients", "forward FLOP", "forward", "backward"), rows, "Layers")
 
 
@@ -139,12 +196,20 @@ def compare(profiles: tuple[Path, ...]) -> None:
         base = found.runs.get("all") or found.runs.get("one")
         speed = found.samples_per_second()
         stalls = [found.stalls.get(name) for name in ("interconnect", "network", "prep", "fetch")]
-        rows.append((
-            found.name, str(base.processes) if base else "–", show_time(base.step) if base else "–",
-            f"{speed:,.0f}" if speed else "–", *(f"{s.percent:.0f} ± {s.spread_percent:.0f} %" if s else "–" for s in stalls),
-            show_bytes(found.model.gradient_bytes) if found.model else "–", f"{found.mfu:.1%}" if found.mfu else "–",
-        ))  # fmt: skip
-    print_table(("profile", "ranks", "step", "samples/s", "interconnect", "network", "CPU", "disk", "gradients", "MFU"), rows)
+        rows.append(
+            (
+                found.name,
+                str(base.processes) if base else "–",
+                show_time(base.step) if base else "–",
+                f"{speed:,.0f}" if speed else "–",
+                *(f"{s.percent:.0f} ± {s.spread_percent:.0f} %" if s else "–" for s in stalls),
+                show_bytes(found.model.gradient_bytes) if found.model else "–",
+                f"{found.mfu:.1%}" if found.mfu else "–",
+            )
+        )
+    print_table(
+        ("profile", "ranks", "step", "samples/s", "interconnect", "network", "CPU", "disk", "gradients", "MFU"), rows
+    )
 
 
 @click.command()
@@ -170,6 +235,14 @@ def diff(before: Path, after: Path) -> None:
             continue
         change, noise = b.step - a.step, hypot(a.spread, b.spread)
         verdict = "within the noise" if abs(change) <= 2 * noise else ("slower" if change > 0 else "faster")
-        rows.append((_NAMES[name], show_time(a.step), show_time(b.step), f"{100 * change / a.step:+.1f} %",
-                     f"± {100 * noise / a.step:.1f} %", verdict))  # fmt: skip
+        rows.append(
+            (
+                _NAMES[name],
+                show_time(a.step),
+                show_time(b.step),
+                f"{100 * change / a.step:+.1f} %",
+                f"± {100 * noise / a.step:.1f} %",
+                verdict,
+            )
+        )
     print_table(("run", before.name, after.name, "change", "noise", ""), rows)

@@ -22,9 +22,20 @@ import click
 @click.option("--compression", type=click.FloatRange(min=1), help="Gradients shrink by this factor, at no cost.")
 @click.option("--bucket", metavar="SIZE", help="Of gradients, e.g. 10MB.")
 @click.option("--json", "as_json", is_flag=True, help="Print figures as JSON (seconds).")
-def whatif(profile: Path, workers: int | None, cache: float | None, disk: str | None, interconnect: str | None,
-           network: str | None, gpu: str | None, machines: int | None, batch: int | None, compression: float | None,
-           bucket: str | None, as_json: bool) -> None:  # fmt: skip
+def whatif(
+    profile: Path,
+    workers: int | None,
+    cache: float | None,
+    disk: str | None,
+    interconnect: str | None,
+    network: str | None,
+    gpu: str | None,
+    machines: int | None,
+    batch: int | None,
+    compression: float | None,
+    bucket: str | None,
+    as_json: bool,
+) -> None:
     """Predict the step of PROFILE with something changed; without a change, show the usual ones.
 
     \b
@@ -40,10 +51,17 @@ def whatif(profile: Path, workers: int | None, cache: float | None, disk: str | 
     found = read_profile(profile)
     model = find_model(str(profile))
     change = Change(
-        workers, None if cache is None else cache / 100, None if disk is None else bandwidth(disk),
-        None if interconnect is None else bandwidth(interconnect), None if network is None else bandwidth(network), gpu,
-        machines, batch, compression, None if bucket is None else size_bytes(bucket),
-    )  # fmt: skip
+        workers,
+        None if cache is None else cache / 100,
+        None if disk is None else bandwidth(disk),
+        None if interconnect is None else bandwidth(interconnect),
+        None if network is None else bandwidth(network),
+        gpu,
+        machines,
+        batch,
+        compression,
+        None if bucket is None else size_bytes(bucket),
+    )
     asked = usual(found) if change == Change() else [Change(), change]
     answers = [what_if(found, model, each) for each in asked]
     if as_json:
@@ -52,9 +70,13 @@ def whatif(profile: Path, workers: int | None, cache: float | None, disk: str | 
     print_table(
         ("if", "step, cold data", "compute", "interconnect", "network", "CPU", "disk", "samples/s", "next stall"),
         [
-            (a.change, *(show_time(s) for s in (a.seconds, a.compute, a.interconnect, a.network, a.prep, a.fetch)),
-             f"{a.samples_per_second:,.1f}", a.next_stall)
+            (
+                a.change,
+                *(show_time(s) for s in (a.seconds, a.compute, a.interconnect, a.network, a.prep, a.fetch)),
+                f"{a.samples_per_second:,.1f}",
+                a.next_stall,
+            )
             for a in answers
         ],
-    )  # fmt: skip
+    )
     print_notes(["links are those that explain the measured steps; without a run over several machines, 10 Gbit/s"])

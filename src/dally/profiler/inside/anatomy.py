@@ -156,10 +156,14 @@ def anatomy(session: Session, steps: int) -> Generator[None, Interval, None]:
     from dally.profiler.inside.extras import peak_flops
 
     session.record.write(
-        "anatomy", layers=rows, update=update, other=max(0.0, median(outside) - update) if outside else 0.0,
-        module=type(root).__name__, buckets=_buckets(session),
+        "anatomy",
+        layers=rows,
+        update=update,
+        other=max(0.0, median(outside) - update) if outside else 0.0,
+        module=type(root).__name__,
+        buckets=_buckets(session),
         peak=peak_flops(session.device) if session.device.type == "cpu" else None,
-    )  # fmt: skip
+    )
 
 
 def _total(ahead: dict[str, float], back: dict[str, float]) -> float:
@@ -214,9 +218,7 @@ def _flops(
     return _with_rest(found, middle.get("Global", 0), whole.get("Global", 0)), activations, traffic
 
 
-def _with_rest(
-    found: dict[str, tuple[int, int]], forward: int, both: int
-) -> dict[str, tuple[int, int]]:
+def _with_rest(found: dict[str, tuple[int, int]], forward: int, both: int) -> dict[str, tuple[int, int]]:
     """Operations outside all layers (attention written out in a block) are shared out in proportion."""
     ahead, back = sum(f for f, _ in found.values()), sum(b for _, b in found.values())
     more_ahead = forward / ahead if ahead else 1.0

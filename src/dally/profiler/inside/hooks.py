@@ -1,4 +1,4 @@
-"""The hooks that profile a script without an edit: DataLoader, optimiser step, process group, DDP and the way it ends."""
+"""The hooks that profile a script without an edit: DataLoader, optimiser, process group, DDP, and the way it ends."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from dally.profiler.inside.task import LAUNCHER, read_task
 _PR_SET_PDEATHSIG = 1
 
 _session: Session | None = None
+
+
+def session() -> Session | None:
+    return _session
 
 
 def set_hooks() -> None:

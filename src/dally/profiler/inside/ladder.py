@@ -1,4 +1,4 @@
-"""Times all-reduces of growing size inside a machine, between machines of a rack and between racks; run by every rank."""
+"""Times all-reduces of growing size inside a machine, between machines and between racks; every rank runs it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,15 @@ def climb(record: Any, sizes: list[int]) -> None:
     rack, _, machine = os.environ.get(MACHINE, f"rack/{socket.gethostname()}").partition("/")
     places: list[Any] = [None] * world
     dist.all_gather_object(places, (rack, machine))
-    record.write("begin", rank=rank, world=world, backend=dist.get_backend(), places=places,
-                 gpu=torch.cuda.get_device_name() if cuda else None, torch=str(torch.__version__))  # fmt: skip
+    record.write(
+        "begin",
+        rank=rank,
+        world=world,
+        backend=dist.get_backend(),
+        places=places,
+        gpu=torch.cuda.get_device_name() if cuda else None,
+        torch=str(torch.__version__),
+    )
     for level, ranks in members(places):
         group = dist.new_group(ranks)
         if rank in ranks:

@@ -66,6 +66,8 @@ class Session:
         self._part = "warm-up"
         self._course: Generator[None, Interval, None] | None = None
         self._root_hook: Any = None
+        self.kept: list[dict[str, Any]] = []
+        self.gathered: list[Any] = []
 
     # What hooks report
 
@@ -131,11 +133,18 @@ class Session:
         self.rank = dist.get_rank() if joined else int(os.environ.get("RANK", "0"))
         self.world = dist.get_world_size() if joined else 1
         self.record.write(
-            "begin", rank=self.rank, world=self.world, backend=dist.get_backend() if joined else None,
-            device=str(self.device.type), gpu=_gpu_name(self.device), threads=torch.get_num_threads(),
-            torch=str(torch.__version__), ddp=self.ddp is not None, loaders=self.loaders_seen,
+            "begin",
+            rank=self.rank,
+            world=self.world,
+            backend=dist.get_backend() if joined else None,
+            device=str(self.device.type),
+            gpu=_gpu_name(self.device),
+            threads=torch.get_num_threads(),
+            torch=str(torch.__version__),
+            ddp=self.ddp is not None,
+            loaders=self.loaders_seen,
             optimizer=type(optimizer).__name__,
-        )  # fmt: skip
+        )
         self._course = self._measure()
         next(self._course)
 
@@ -178,6 +187,11 @@ class Session:
             self._part = "trace"
             yield from self._traced(task.trace)
         self._say_resources()
+        if task.gather and self.world > 1:
+            import torch.distributed as dist
+
+            self.gathered = [None] * self.world
+            dist.all_gather_object(self.gathered, self.kept)
         if task.checkpoint and self.rank == 0:
             from dally.profiler.inside.extras import time_checkpoint
 
@@ -207,12 +221,19 @@ class Session:
             return
         read_now = bytes_read(pids)
         times = [self.clock.between(each.start, each.end) for each in clean]
-        self.record.write(
-            event, seconds=sum(times) / len(times), times=[round(each, 6) for each in times], steps=len(clean),
+        self._keep(
+            event,
+            seconds=sum(times) / len(times),
+            times=[round(each, 6) for each in times],
+            steps=len(clean),
             wait=sum(each.waited for each in clean) / len(clean),
             cpu=(_cpu_seconds() - busy) / took if took > 0 else 0.0,
             read=None if read is None or read_now is None else (read_now - read) / steps,
-        )  # fmt: skip
+        )
+
+    def _keep(self, event: str, **fields: Any) -> None:
+        self.kept.append({"event": event, **fields})
+        self.record.write(event, **fields)
 
     def _traced(self, path: str) -> Generator[None, Interval, None]:
         from torch.profiler import profile

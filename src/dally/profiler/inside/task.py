@@ -24,6 +24,7 @@ class Task:
     anatomy: int = 0  # steps in which layers are timed one by one
     silent: bool = False  # also time steps in which gradients are not exchanged
     trace: str | None = None  # where rank 0 writes a Chrome trace of two steps
+    gather: bool = False  # every rank gets the windows of all: for ranks that share no disk
     checkpoint: bool = False  # also time saving and loading a checkpoint
 
     def write(self, path: Path) -> None:
