@@ -82,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=8, help="Small, so that links matter beside compute.")
     parser.add_argument("--models", nargs="*", default=["cnn", "mlp", "transformer"])
     parser.add_argument("--keep", type=Path, help="Folder for the profiles.")
     args = parser.parse_args()
@@ -103,7 +104,7 @@ def main() -> None:
             )
         for model in args.models:
             base = Wish(
-                [sys.executable, script, model],
+                [sys.executable, script, model, "--batch-size", str(args.batch_size)],
                 2,
                 5,
                 args.steps,

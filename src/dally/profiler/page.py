@@ -31,7 +31,8 @@ th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid #ddd
 th:first-child, td:first-child { text-align: left }
 svg { width: 100%; height: auto } .note { color: #666; font-size: 13px }
 @media (prefers-color-scheme: dark) {
-  body { color: #ddd; background: #161616 } th, td { border-color: #444 } svg text { fill: #ddd } .note { color: #aaa } }
+  body { color: #ddd; background: #161616 } th, td { border-color: #444 }
+  svg text { fill: #ddd } .note { color: #aaa } }
 """
 
 
