@@ -162,6 +162,17 @@ def test_slow_preparation_in_a_profile_slows_machines_with_few_cpus(tmp_path: Pa
     assert found["g5.xlarge"].prep == pytest.approx(8 * 1.0 / 4 - (found["g5.xlarge"].step - found["g5.xlarge"].prep))
 
 
+def test_gpus_that_share_a_copy_of_the_model_share_its_batch() -> None:
+    from dataclasses import replace
+
+    from dally.catalog.model import Parallelism
+
+    whole = find_model("bert-large")
+    split = replace(whole, parallelism=Parallelism(tensor=8))
+    alone, shared = (predict(model, find_machine("p3.16xlarge"), 1) for model in (whole, split))
+    assert (alone.copies, shared.copies) == (8, 1)
+
+
 def test_prices_come_from_a_file_where_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("p3.2xlarge: 1.5\np3.8xlarge: {price: 2.5, spot: 1.0, date: 2030-01-01}\n")
     found = with_prices(tmp_path / "p.yaml")

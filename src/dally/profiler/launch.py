@@ -131,12 +131,11 @@ class Launch:
             now = time.monotonic()
             ended = [process.poll() for process in ranks]
             size = sum(path.stat().st_size for path in self.folder.glob("*.jsonl"))
-            if size != seen:
+            if size != seen:  # records are read only when there is something new: reading takes CPU from the ranks
                 seen, alive_since = size, now
                 self._say_progress()
-            done = self._done_ranks()
-            if done >= self.processes and done_since is None:
-                done_since = now
+                if done_since is None and self._done_ranks() >= self.processes:
+                    done_since = now
             if all(code is not None for code in ended):
                 return None if done_since is not None else self._why_ended(ended)
             if done_since is not None and now - done_since > _GRACE:

@@ -12,7 +12,7 @@ from dally.core.errors import UserError
 if TYPE_CHECKING:
     from dally.catalog import Gpu, Machine, Model
     from dally.core.topology import Topology
-    from dally.network.step import StepOptions
+    from dally.network.step import StepOptions, StepProfile
     from dally.profiler.document import Profile
 
 
@@ -75,6 +75,7 @@ class Predicted:
     interconnect: float
     network: float
     fits: bool
+    copies: int  # of the model; each works on its own batch
 
 
 @lru_cache(maxsize=256)
@@ -103,13 +104,13 @@ def predict(
     shapes = Shapes(side_by_side(machine, count))
     chosen = options or DEFAULT_OPTIONS
 
-    def step(machines: int) -> tuple[float, float]:
+    def step(machines: int) -> StepProfile:
         placed = Placement.of([(index, (1 << machine.gpus) - 1) for index in range(machines)])
-        found = profile(model, gpu, shapes.of(placed), shapes.wires, chosen, batch)
-        return found.alone, found.compute
+        return profile(model, gpu, shapes.of(placed), shapes.wires, chosen, batch)
 
-    whole, compute = step(count)
-    inside = step(1)[0] if count > 1 else whole
+    there = step(count)
+    whole, compute = there.alone, there.compute
+    inside = step(1).alone if count > 1 else whole
     gpus = machine.gpus * count
     fits = model.memory_bytes(batch, gpus) <= gpu.memory_bytes
-    return Predicted(whole, compute, max(0.0, inside - compute), max(0.0, whole - inside), fits)
+    return Predicted(whole, compute, max(0.0, inside - compute), max(0.0, whole - inside), fits, there.layout.data)

@@ -101,7 +101,7 @@ def _configuration(question: Question, instance: Instance, price: float, machine
     batch = question.batch or subject.model.batch_size
     step = predict(subject.model, machine, count, question.batch)
     gpus = machine.gpus * count
-    samples = batch * gpus
+    samples = batch * step.copies
     prep = 0.0
     if subject.cpu_seconds is not None and instance.vcpus:
         prep = max(0.0, samples * subject.cpu_seconds / (instance.vcpus * count) - step.seconds)

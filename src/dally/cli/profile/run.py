@@ -129,6 +129,10 @@ def run(
     kept = out.with_suffix(".trace.json").absolute() if trace else None
     if kept is not None:
         kept.unlink(missing_ok=True)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: its folder cannot be made: {error.strerror}") from None
     if "apart" in only and not chosen:
         raise UserError("--only apart needs --machines")
     wish = Wish(

@@ -137,6 +137,15 @@ def print_profile(found: Profile) -> None:
         )
         if table.buckets:
             pairs.append(("buckets as DDP made them", ", ".join(show_bytes(b) for b in table.buckets)))
+    if table is not None and table.utilization is not None:
+        pairs.append(
+            (
+                "utilisation alone",
+                f"{table.utilization['value']:.0%} of its time a device's CPU threads are busy"
+                if found.device.kind == "cpu"
+                else f"{table.utilization['value']:.0%}",
+            )
+        )
     if found.memory is not None:
         pairs.append(("peak memory of a rank", show_bytes(found.memory)))
     if found.checkpoint is not None:
