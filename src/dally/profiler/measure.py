@@ -104,6 +104,11 @@ class Found:
         if table is not None and busy is not None and device.peak:
             mfu = table.flops / busy.step / device.peak
         timeline, exposed = _timeline(self.wish.trace)
+        if table is not None and device.kind == "cuda" and timeline:
+            share = min(1.0, sum(m["end"] - m["start"] for m in timeline if m["lane"] == "compute") / _length(timeline))
+            table = table.model_copy(
+                update={"utilization": {"value": round(share, 3), "source": "kernels in the trace"}}
+            )
         script = next((part for part in self.wish.command if part.endswith(".py")), self.wish.command[-1])
         return Profile(
             name=self.wish.name or Path(script).stem,
@@ -279,6 +284,10 @@ def _torch(records: Sequence[Records]) -> str:
                 if event["event"] == "begin":
                     return str(event["torch"])
     return "?"
+
+
+def _length(timeline: Sequence[Mapping[str, Any]]) -> float:
+    return max(float(moment["end"]) for moment in timeline) or 1.0
 
 
 def _timeline(trace: Path | None) -> tuple[list[dict[str, Any]], float | None]:

@@ -164,7 +164,7 @@ def table_of(
     on = "CPU" if device.kind == "cpu" else gpu_in_catalog(device.name)
     memory = memory_of(found)
     layers = [_layer(row, batch, scale) for row in rows]
-    busy = min(1.0, one.busy / max(1, device.threads)) if one is not None else None
+    busy = min(1.0, one.busy / max(1, device.threads)) if one is not None and device.kind == "cpu" else None
     table = ModelTable(
         title=f"{anatomy['module']}, profiled",
         family=_family(rows),
