@@ -48,7 +48,7 @@ def run_of(records: Iterable[Records], data: str, machines: int = 1, link: str =
     waits = [w for ranks in launches for w in _all(ranks, "wait")]
     busy = [b for ranks in launches for b in _all(ranks, "cpu")]
     read = [r for ranks in launches for r in _all(ranks, "read")]
-    first = next(iter(launches[0].values()))
+    first = [next(iter(ranks.values())) for ranks in launches]  # one rank of each launch
     return Run(
         data=data,  # type: ignore[arg-type]
         processes=len(launches[0]),
@@ -56,7 +56,7 @@ def run_of(records: Iterable[Records], data: str, machines: int = 1, link: str =
         step=median(steps),
         spread=pstdev(steps),
         windows=steps,
-        steps=sum(int(e["steps"]) for e in first if e["event"] == "window"),
+        steps=sum(int(e["steps"]) for events in first for e in events if e["event"] == "window"),
         wait=mean(waits) if waits else 0.0,
         silent=median(silent) if silent else None,
         silent_spread=pstdev(silent) if silent else 0.0,
