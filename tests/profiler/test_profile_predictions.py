@@ -299,3 +299,16 @@ def test_ranks_under_slurm_get_what_torch_asks_for() -> None:
     }
     from_slurm(env)
     assert (env["RANK"], env["WORLD_SIZE"], env["LOCAL_RANK"], env["MASTER_ADDR"]) == ("3", "4", "1", "n02")
+
+
+def test_the_study_puts_published_figures_beside_ours() -> None:
+    told = dally("reproduce", "stash", "--rows").stdout
+    assert "up to 90 % of training time" in told and "up to 5 ×" in told
+    assert "ResNet-152 no residual" in told and "VGG-19 BN" in told and "R²" in told
+
+
+def test_a_plot_and_a_page_are_written_where_they_are_asked_for(tmp_path: Path) -> None:
+    dally("profile", "recommend", "resnet50", "--samples", "1e6", "--most", "1", "--plot", tmp_path / "plot.html")
+    dally("profile", "show", written(tmp_path), "--html", tmp_path / "page.html")
+    assert "p3.16xlarge" in (tmp_path / "plot.html").read_text()
+    assert "What if" in (tmp_path / "page.html").read_text()
