@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dally import __version__
 from dally.core.errors import UserError
 from dally.profiler.document import Profile, Run
 from dally.profiler.inside.task import Task
@@ -28,6 +27,7 @@ from dally.profiler.readings import (
     trainers,
 )
 from dally.profiler.stalls import host_share, rates, stalls
+from dally.version import __version__
 
 Say = Callable[[str], None]
 _BUSY = 0.10  # share of the host's CPUs from which on other work is worth a note
