@@ -14,7 +14,7 @@ import hashlib, sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/properties"]
 from builders import mixed_cluster, play, seeded_trace, Flat
 from every_policy import NAMES, variants
-from dally.core.journal_text import encode
+from dally.core.journal_text import encode_all
 from dally.simulator.faults import Faults
 tree = mixed_cluster(v100=(4, 4, 4), a100=(8, 2))
 trace = seeded_trace(5, types=(None, None, "v100", "a100"))
@@ -22,7 +22,7 @@ for name in NAMES:
     for policy in variants(name):
         faults = Faults(5, mtbf=2000.0, mttr=60.0, checkpoint_interval=30.0, seed=3)
         played = play(trace, tree, policy, network="level-penalty", cost=Flat(2.0, 3.0), faults=faults)
-        text = "".join(encode(now, entry) for now, entry in played.entries)
+        text = encode_all(tree, played.instants)
         print(policy, len(text), hashlib.sha256(text.encode()).hexdigest())
 """
 
