@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from builders import BUSY, Flat, Pairwise, Timed, cluster, job, trace
+from builders import BUSY, Flat, Pairwise, Timed, cluster, into, job, trace
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.journal import Entry, Journal
@@ -22,10 +22,9 @@ from dally.core.sharing import Groups, Share
 from dally.core.states import State
 from dally.network.registry import make_network
 from dally.policies.placing import place_best_fit
-from dally.simulator.faults import Faults
 from dally.simulator.slices import SharingRules
 from dally.simulator.workload import prepare
-from dally.simulator.world import SimulatedWorld
+from dally.simulator.world import SimulatedWorld, WorldRules
 
 TOPOLOGY = cluster(2, 2, 2)
 SPECS = [job(f"j{i}", gpus, 40.0 + 37.0 * i, limits=(1, 4) if i % 2 else None)
@@ -42,7 +41,7 @@ class Puppet(Timed):
         self.build: Build | None = None
         self.free_run = False
 
-    def plan(self, view: View, now: float) -> pl.Plan:
+    def plan(self, view: View, memory: object, now: float) -> pl.Plan:
         plan: list[pl.Action] = []
         if self.free_run:
             for waiting in view.waiting.ordered(now):
@@ -67,13 +66,12 @@ class Sharing(RuleBasedStateMachine):
         model = make_network(network, TOPOLOGY)
         self.workload = prepare(made, TOPOLOGY, model)
         rules = SharingRules(Pairwise(1.3), ["gpu"] * len(TOPOLOGY.machines))
-        self.world = SimulatedWorld(made.jobs, made.truths, self.workload.work, self.workload.reference, model,
-                                    Flat(*cost), Faults(), rules)  # fmt: skip
+        self.world = SimulatedWorld(self.workload, TOPOLOGY, model, WorldRules(Flat(*cost), sharing=rules))
         self.entries: list[tuple[float, Entry]] = []
         self.ledger = Ledger(TOPOLOGY)
         self.puppet = Puppet()
         self.scheduler = Scheduler(TOPOLOGY, self.puppet, self.world,
-                                   Journal(self.ledger, lambda now, entry: self.entries.append((now, entry))),
+                                   Journal(self.ledger, into(self.entries)),
                                    interference=Pairwise(1.3, most=3))  # fmt: skip
         self.now = 0.0
         self.do(0.0, lambda view, now: [])
@@ -171,14 +169,14 @@ class Sharing(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         masks = [machine.full_mask for machine in TOPOLOGY.machines]
-        held: list[Placement] = [group.placement for group in self.scheduler.view.groups]
-        held += [j.leaving for j in self.scheduler.jobs.values() if j.leaving]
+        held: list[Placement] = [group.placement for group in self.scheduler.books.view.groups]
+        held += [j.leaving for j in self.scheduler.books.jobs.values() if j.leaving]
         for placement in held:
             for machine, mask in placement.slices:
                 assert masks[machine] & mask == mask, "a GPU is in two groups"
                 masks[machine] ^= mask
-        assert masks == self.scheduler.free.masks
-        for group in self.scheduler.view.groups:
+        assert masks == self.scheduler.books.view.free.masks
+        for group in self.scheduler.books.view.groups:
             assert sum(group.fraction(turn[0]) for turn in group.turns) == pytest.approx(1.0)
             assert sorted(group.members) == sorted(job_id for turn in group.turns for job_id in turn)
 
@@ -188,11 +186,11 @@ class Sharing(RuleBasedStateMachine):
             return
         slices = self.world._slices
         if slices is not None:
-            assert turns(slices.groups) == turns(self.scheduler.view.groups)
+            assert turns(slices.groups) == turns(self.scheduler.books.view.groups)
         for job_id, run in self.world._running.items():
             begin = max(run.since, run.progress_from)
             truth = run.done + run.going * max(0.0, self.now - begin)
-            assert self.scheduler.jobs[job_id].work_at(self.now) == pytest.approx(truth, abs=1e-6)
+            assert self.scheduler.books.jobs[job_id].work_at(self.now) == pytest.approx(truth, abs=1e-6)
 
     @invariant()
     def everybody_runs_as_fast_as_his_gpus_and_his_share_of_them_allow(self) -> None:
@@ -200,7 +198,7 @@ class Sharing(RuleBasedStateMachine):
             return
         for active in running(self.scheduler):
             assert active.placement is not None
-            group = self.scheduler.view.groups.of(active.id)
+            group = self.scheduler.books.view.groups.of(active.id)
             shares = {member: group.share(member) for member in group.members}
             weights = [max(shares[member].weight for member in turn) for turn in group.turns]
             mine = next(i for i, turn in enumerate(group.turns) if active.id in turn)
@@ -227,8 +225,8 @@ class Sharing(RuleBasedStateMachine):
         for job_id, work in self.workload.work.items():
             assert done[job_id] == pytest.approx(work, rel=1e-6)
         assert not Replay(TOPOLOGY, SPECS, self.entries).owner
-        assert self.scheduler.free.total == TOPOLOGY.gpus
-        assert not len(self.scheduler.view.groups)
+        assert self.scheduler.books.view.free.total == TOPOLOGY.gpus
+        assert not len(self.scheduler.books.view.groups)
         end = max(now for now, _ in self.entries)
         assert booked(self.ledger, end) == pytest.approx(held(self.ledger, end), abs=1e-6)
         for row in self.ledger.rows:
@@ -240,7 +238,7 @@ def choose(jobs: Sequence[ActiveJob], pick: int) -> ActiveJob | None:
 
 
 def running(scheduler: Scheduler) -> list[ActiveJob]:
-    return [j for j in scheduler.jobs.values() if j.state is State.RUNNING]
+    return [j for j in scheduler.books.jobs.values() if j.state is State.RUNNING]
 
 
 def turns(groups: Groups) -> dict[Placement, list[list[str]]]:
