@@ -63,7 +63,7 @@ def test_who_was_told_that_it_declines_hears_when_there_is_nothing_to_decline_an
     said = [(time, entry.reason) for time, entry in played.of(Wait) if entry.who == "g"]  # type: ignore[union-attr]
     assert [(time, reason.token) for time, reason in said] == [
         (1e-9, Token.WAITING_FOR_LOCALITY), (10.0, Token.WAITING_FOR_GPUS)]  # fmt: skip
-    assert said[0][1].evidence == ("machine", "cluster", 50.0) and said[0][1].until is not None
+    assert said[0][1].evidence == ("machine", "rack", 50.0) and said[0][1].until is not None
 
 
 def test_a_queue_behind_it_makes_a_slow_placement_dearer() -> None:
