@@ -56,6 +56,16 @@ def test_where_the_forecast_is_wrong_it_gives_in_when_the_saving_is_used_up() ->
     assert "worth a wait of 100.0 s" in reason.sentence
 
 
+def test_who_was_told_that_it_declines_hears_when_there_is_nothing_to_decline_any_more() -> None:
+    # one GPU each of two machines is free until `small` takes one of them
+    specs = [job("x", 3, 50), job("y", 3, 900), job("g", 2, 100, 1e-9), job("small", 1, 60, 10)]
+    played = play(specs, TWO, VALUE, network=SLOW)
+    said = [(time, entry.reason) for time, entry in played.of(Wait) if entry.who == "g"]  # type: ignore[union-attr]
+    assert [(time, reason.token) for time, reason in said] == [
+        (1e-9, Token.WAITING_FOR_LOCALITY), (10.0, Token.WAITING_FOR_GPUS)]  # fmt: skip
+    assert said[0][1].evidence == ("machine", "rack", 50.0) and said[0][1].until is not None
+
+
 def test_a_queue_behind_it_makes_a_slow_placement_dearer() -> None:
     specs = [job("x", 3, 150), job("y", 3, 900), job("g", 2, 100, 1.0)]
     assert start(play(specs, TWO, VALUE, network=SLOW), "g")[0] == 1.0

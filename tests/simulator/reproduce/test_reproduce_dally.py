@@ -17,7 +17,7 @@ from dally.core.journal import Instant
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Wait
 from dally.core.reasons import Reason, Token
-from dally.network.artist import ArtistDimension, artist_step_ns, original_dimension
+from dally.network.artist import ArtistDimension, artist_step_ns
 from dally.report.metrics import summarise
 from dally.simulator.reproduce import dally as paper
 from dally.simulator.reproduce.dally_network import COMPUTE, CONGESTION, PaperNetwork, TimedRun
@@ -169,7 +169,7 @@ def test_congested_steps_are_those_of_the_authors_congested_runs() -> None:
             units = [int(part) for part in row["units"].split("x")]
             dims: list[ArtistDimension] = []
             for kind, unit, latency, bandwidth in zip(kinds, units, latencies, bandwidths, strict=True):
-                dims.append(slow._congested(original_dimension(near[kind, latency, bandwidth], unit)))
+                dims.append(slow.dimension(near[kind, latency, bandwidth], unit))
             table, silent = tables.table(row["model"], "A100-40GB")
             step = artist_step_ns(table, dims, silent)
             assert step.exposed / 1000 == pytest.approx(float(row["exposed_comm_us"]), rel=0.01), row
