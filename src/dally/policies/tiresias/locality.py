@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from heapq import merge
+from heapq import heapify, heappop, heapreplace, merge
 from operator import itemgetter
 
 from dally.core.active import ActiveJob
@@ -119,27 +119,28 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
         return []
     least = lanes.least(view)
     running = _Running(view, now, least)
-    heads = dict.fromkeys(lanes.buckets, 0)
+    heads = [(bucket.key(0, now), 0, lane, bucket) for lane, bucket in lanes.buckets.items()]
+    heapify(heads)  # keys are all different: they end with the order of arrival
     starts: Plan = []
     started: dict[str, ActiveJob] = {}
     explained: list[ActiveJob] = []
     with view.free.trial() as free:
         while heads:
-            lane = min(heads, key=lambda lane: lanes.buckets[lane].key(heads[lane], now))
-            bucket = lanes.buckets[lane]
-            job = bucket.job(heads[lane])
-            place = _compact if lane[1] else _whatever
-            placement = place(free, lane[0], running, bucket.key(heads[lane], now))
+            key, position, lane, bucket = heads[0]
+            job = bucket.job(position)
+            placement = (_compact if lane[1] else _whatever)(free, lane[0], running, key)
             if placement is None:
-                del heads[lane]  # what can be had only gets less: nobody else of this lane is served either
+                heappop(heads)  # what can be had only gets less: nobody else of this lane is served either
                 explained.append(job)
                 continue
             free.take(placement)
             starts.append(Start(job.id, placement, lease))
             started[job.id] = job
-            heads[lane] += 1
-            if heads[lane] == len(bucket):
-                del heads[lane]
+            position += 1
+            if position == len(bucket):
+                heappop(heads)
+            else:
+                heapreplace(heads, (bucket.key(position, now), position, lane, bucket))
         most = max(pool.total for pool in free.pools.values())
     plan: Plan = [Preempt(job_id) for job_id in running.evicted]
     plan += starts
@@ -177,18 +178,18 @@ def _compact(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Pla
     found = place_compact(free, demand, running.least)
     if found is not None:
         return found
-    for kind in free.pools:
-        if demand.gpu_type not in (None, kind):
+    held: dict[int, int] = {}  # machine → GPUs of jobs behind
+    for job in running.behind(key):
+        assert job.placement is not None
+        for machine, mask in job.placement.slices:
+            held[machine] = held.get(machine, 0) + mask.bit_count()
+    for kind, pool in free.pools.items():
+        if demand.gpu_type not in (None, kind) or pool.total + sum(held.values()) < demand.gpus:
             continue
         fewest = running.least.machines(kind, demand.gpus)
         if fewest is None:
             continue
-        held: dict[int, int] = {}  # machine → GPUs of jobs behind
-        for job in running.behind(key):
-            assert job.placement is not None
-            for machine, mask in job.placement.slices:
-                held[machine] = held.get(machine, 0) + mask.bit_count()
-        chosen = _machines(free, kind, held, demand.gpus, fewest)
+        chosen = _machines(free, running.least.of(kind), held, demand.gpus, fewest)
         if chosen is None:
             continue
         need = demand.gpus - sum(free.masks[m].bit_count() for m in chosen)
@@ -199,16 +200,20 @@ def _compact(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Pla
     return None
 
 
-def _machines(free: FreeGpus, kind: str, held: dict[int, int], gpus: int, fewest: int) -> set[int] | None:
+def _machines(free: FreeGpus, among: Sequence[int], held: dict[int, int], gpus: int, fewest: int) -> set[int] | None:
     """The machines to clear: few victims first where one machine is enough, else those with most to give."""
-    offers = []
-    for machine in free.topology.machines:
-        if machine.gpu_type == kind:
-            idle = free.masks[machine.index].bit_count()
-            offers.append((idle + held.get(machine.index, 0), idle, -machine.index))
+    masks = free.masks
     if fewest == 1:
-        enough = [(idle, index) for total, idle, index in offers if total >= gpus]
-        return {-max(enough)[1]} if enough else None
+        best, most = -1, -1
+        for machine in among:
+            idle = masks[machine].bit_count()
+            if idle > most and idle + held.get(machine, 0) >= gpus:
+                best, most = machine, idle
+        return {best} if best >= 0 else None
+    offers = []
+    for machine in among:
+        idle = masks[machine].bit_count()
+        offers.append((idle + held.get(machine, 0), idle, -machine))
     offers.sort(reverse=True)
     if sum(total for total, _, _ in offers[:fewest]) < gpus:
         return None
@@ -277,9 +282,11 @@ class Fewest:
     def __init__(self, topology: Topology, down: Set[int], layout: int) -> None:
         self.layout = layout  # for which this was counted
         sizes: dict[str, list[int]] = {}
+        self._of: dict[str, list[int]] = {}
         for machine in topology.machines:
             if machine.index not in down:
                 sizes.setdefault(machine.gpu_type, []).append(machine.gpus)
+                self._of.setdefault(machine.gpu_type, []).append(machine.index)
         self._sizes = {kind: sorted(found, reverse=True) for kind, found in sizes.items()}
         self.largest = max((found[0] for found in self._sizes.values()), default=1)
 
@@ -291,3 +298,7 @@ class Fewest:
             if left <= 0:
                 return count
         return None
+
+    def of(self, gpu_type: str) -> Sequence[int]:
+        """The machines of a type that are up, in ascending order."""
+        return self._of.get(gpu_type, ())

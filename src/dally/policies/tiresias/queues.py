@@ -45,6 +45,8 @@ class Standing(NamedTuple):
     look: float | None = None  # when its index is to be worked out again
 
 
+_NOTHING_DUE = Standing()
+
 Due = tuple[float, int, str]  # time, order of arrival, job
 
 
@@ -100,6 +102,8 @@ class Queues:
 
     def hear(self, view: View, memory: QueuesMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         for entry in entries:
+            if isinstance(entry, ev.Measured):  # most of all, and nothing to the queues
+                continue
             if isinstance(entry, ev.Arrived):
                 self._join(memory, view.job(entry.job.id), now)
             elif isinstance(entry, ENDS):
@@ -115,46 +119,51 @@ class Queues:
         moved = self.placing.hear(view, memory, entries)
         if not answers(memory.planned, now, entries):
             moved += self._move(view, memory, now)
-            if self.service is not None and self.service.hear(view, memory, entries):
-                return [*view.waiting, *view.preemptible]
-            moved += self._look(view, memory, now)
+            if self.service is not None:
+                if self.service.hear(view, memory, entries):
+                    return [*view.waiting, *view.preemptible]
+                moved += self._look(view, memory, now)
         return moved
 
     def _join(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
         if job.state in ENDED:
             return
         # who comes from another policy's hands may have had service already
-        queue = sum(job.attained_at(now) >= limit for limit in self.limits)
-        standing = Standing(queue, math.inf if job.first_start is None else job.first_start)
-        self._write(memory, job, standing, self._promotion(job, standing, now))
+        queue = 0 if job.first_start is None else sum(job.attained_at(now) >= limit for limit in self.limits)
+        new = Standing(queue, math.inf if job.first_start is None else job.first_start)
+        due = self._promotion(job, new, now)
+        self._write(memory, job, None, new if due is None else new._replace(due=due))
 
     def _forget(self, memory: QueuesMemory, job: ActiveJob) -> None:
-        if job.id in memory.standings:
-            self._write(memory, job, memory.standings[job.id], None)
-            del memory.standings[job.id]
+        before = memory.standings.pop(job.id, None)
+        if before is not None:
+            self._time(memory, job, before, _NOTHING_DUE)
 
     def _resume(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
-        standing = memory.standings[job.id]
-        standing = standing._replace(running=True, start=min(standing.start, now))
-        self._write(memory, job, standing, *self._demotion(job, standing, now))
+        was = memory.standings[job.id]
+        self._write(memory, job, was, Standing(
+            was.queue, min(was.start, now), was.restart, was.restart_executed, True, was.promoted,
+            *self._demotion(job, was.queue, was.restart, now)))  # fmt: skip
 
     def _pause(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
-        standing = memory.standings[job.id]._replace(running=False)
-        self._write(memory, job, standing, self._promotion(job, standing, now))
+        was = memory.standings[job.id]
+        self._write(memory, job, was, Standing(
+            was.queue, was.start, was.restart, was.restart_executed, False, was.promoted,
+            self._promotion(job, was, now)))  # fmt: skip
 
     # --- moving between queues ----------------------------------------------------------------------------
 
-    def _demotion(self, job: ActiveJob, standing: Standing, now: float) -> tuple[float | None, float | None]:
+    def _demotion(self, job: ActiveJob, queue: int, restart: float, now: float) -> tuple[float | None, float | None]:
         """When a running job leaves its queue, and when its index is to be looked at before."""
-        if standing.queue == len(self.limits):
+        if queue == len(self.limits):
             return None, None
-        left = self.limits[standing.queue] - (job.attained_at(now) - standing.restart)
-        return now + max(0.0, left) / job.gpus, self._next_look(job, standing, now)
+        left = self.limits[queue] - (job.attained_at(now) - restart)
+        return now + max(0.0, left) / job.gpus, self._next_look(job, queue, now)
 
-    def _next_look(self, job: ActiveJob, standing: Standing, now: float) -> float | None:
+    def _next_look(self, job: ActiveJob, queue: int, now: float) -> float | None:
         if self.service is None:
             return None
-        return max(now + self.limits[standing.queue] / LOOKS / job.gpus, math.nextafter(now, math.inf))
+        return max(now + self.limits[queue] / LOOKS / job.gpus, math.nextafter(now, math.inf))
 
     def _promotion(self, job: ActiveJob, standing: Standing, now: float) -> float | None:
         if self.promote <= 0:
@@ -166,32 +175,37 @@ class Queues:
             executed = max(executed, self.limits[0] / job.gpus)  # what queue 0 would give it
         return now + self.promote * executed
 
-    def _write(self, memory: QueuesMemory, job: ActiveJob, standing: Standing, due: float | None,
-               look: float | None = None) -> None:  # fmt: skip
-        """The job stands there from now on, and this is when it moves next; what was due before is void."""
-        before = memory.standings.get(job.id)
-        for index, old, new in ((memory.due, before and before.due, due), (memory.looks, before and before.look, look)):
-            if old != new:
-                if old is not None:
-                    index.remove((old, job.number, job.id))
-                if new is not None:
-                    index.add((new, job.number, job.id))
-        memory.standings[job.id] = standing._replace(due=due, look=look)
+    def _write(self, memory: QueuesMemory, job: ActiveJob, was: Standing | None, standing: Standing) -> None:
+        """The job stands there from now on; what was due before is void."""
+        memory.standings[job.id] = standing
+        self._time(memory, job, was or _NOTHING_DUE, standing)
+
+    def _time(self, memory: QueuesMemory, job: ActiveJob, was: Standing, standing: Standing) -> None:
+        if was.due != standing.due:
+            if was.due is not None:
+                memory.due.remove((was.due, job.number, job.id))
+            if standing.due is not None:
+                memory.due.add((standing.due, job.number, job.id))
+        if was.look != standing.look:
+            if was.look is not None:
+                memory.looks.remove((was.look, job.number, job.id))
+            if standing.look is not None:
+                memory.looks.add((standing.look, job.number, job.id))
 
     def _move(self, view: View, memory: QueuesMemory, now: float) -> list[ActiveJob]:
         """Everybody whose demotion or promotion is due."""
         moved = []
         while memory.due and memory.due[0][0] <= now:
             job = view.job(memory.due[0][2])
-            standing = memory.standings[job.id]
-            if standing.running:
-                standing = standing._replace(queue=standing.queue + 1, promoted=False)
-                self._write(memory, job, standing, *self._demotion(job, standing, now))
-            elif standing.start == math.inf:
-                self._write(memory, job, standing._replace(start=now, promoted=True), None)
+            was = memory.standings[job.id]
+            if was.running:
+                due, look = self._demotion(job, was.queue + 1, was.restart, now)
+                then = was._replace(queue=was.queue + 1, promoted=False, due=due, look=look)
+            elif was.start == math.inf:
+                then = was._replace(start=now, promoted=True, due=None)
             else:
-                again = standing._replace(queue=0, promoted=True, restart=job.attained, restart_executed=job.executed)
-                self._write(memory, job, again, None)
+                then = Standing(0, was.start, job.attained, job.executed, promoted=True)
+            self._write(memory, job, was, then)
             moved.append(job)
         return moved
 
@@ -200,7 +214,7 @@ class Queues:
         moved = []
         while memory.looks and memory.looks[0][0] <= now:
             job = view.job(memory.looks[0][2])
-            standing = memory.standings[job.id]
-            self._write(memory, job, standing, standing.due, self._next_look(job, standing, now))
+            was = memory.standings[job.id]
+            self._write(memory, job, was, was._replace(look=self._next_look(job, was.queue, now)))
             moved.append(job)
         return moved

@@ -105,17 +105,24 @@ class Released:
     def hear(self, view: View, memory: ReleasedMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         at_once = answers(memory.planned, now, entries)
         if not at_once:
-            memory.stale = now != memory.jump and all(type(entry) is ev.TimerDue for entry in entries)
-            if memory.stale:
+            stale = now != memory.jump and all(type(entry) is ev.TimerDue for entry in entries)
+            if stale is not memory.stale:
+                memory.stale = stale
+            if stale:
                 return ()
         for entry in entries:
-            self._happened(view, memory, now, entry)
+            if type(entry) is not ev.Measured and type(entry) is not ev.TimerDue:  # most of all, and nothing to us
+                self._happened(view, memory, now, entry)
         if at_once:
             return ()
         moved = [job_id for job_id in memory.demoted if job_id in memory.standings]
-        memory.demoted = tuple(self._demote(memory, now))
-        moved += [*memory.demoted, *self._promote(memory, now)]
-        if self.index is not None:
+        demoted = self._demote(memory, now)
+        if demoted or memory.demoted:
+            memory.demoted = tuple(demoted)
+            moved += demoted
+        if memory.promotions and memory.promotions[0][0] <= now:
+            moved += self._promote(memory, now)
+        if memory.crossings and memory.crossings[0][0] <= now:
             moved += self._recross(memory, now)
         return [view.job(job_id) for job_id in dict.fromkeys(moved)]
 
@@ -123,11 +130,12 @@ class Released:
         if isinstance(entry, ev.Arrived):
             job = view.job(entry.job.id)
             if job.state not in ENDED:
-                # who comes from another policy's hands may have executed already
-                done = job.executed_at(now)
-                queue = sum(done * job.gpus >= limit for limit in self.limits)
-                standing = Standing(job.number, job.gpus, self._append(memory), queue, executed=done, idle_since=now)
-                self._write(memory, job.id, standing)
+                standing = Standing(job.number, job.gpus, self._append(memory), idle_since=now)
+                if job.first_start is not None:  # who comes from another policy's hands has executed already
+                    done = job.executed_at(now)
+                    queue = sum(done * job.gpus >= limit for limit in self.limits)
+                    standing = standing._replace(queue=queue, executed=done)
+                memory.standings[job.id] = standing
         elif isinstance(entry, ENDS):
             self._forget(memory, entry.job)
         elif isinstance(entry, BACK):
@@ -147,11 +155,8 @@ class Released:
     def _demote(self, memory: ReleasedMemory, now: float) -> list[str]:
         due: list[tuple[int, str]] = []
         for (queue, gpus), clock in memory.clocks.items():
-            needed = -(-self.limits[queue] // gpus)  # whole seconds of running
-            for since, number, job_id in clock:
-                if since + needed > now:
-                    break
-                due.append((number, job_id))
+            if clock and clock[0][0] + (needed := -(-self.limits[queue] // gpus)) <= now:  # whole seconds of running
+                due += [(number, job_id) for since, number, job_id in clock if since + needed <= now]
         due.sort()
         for _, job_id in due:
             standing = memory.standings[job_id]
@@ -172,7 +177,8 @@ class Released:
         crossed = [job_id for _, _, job_id in memory.crossings.irange(None, (now, math.inf))]
         for job_id in crossed:
             standing = memory.standings[job_id]
-            self._write(memory, job_id, standing._replace(crossing=self._next_crossing(standing, now)))
+            self._write(memory, job_id, standing._replace(
+                crossing=self._next_crossing(standing.gpus, standing.since, now)))  # fmt: skip
         return crossed
 
     # --- decisions ----------------------------------------------------------------------------------------
@@ -219,16 +225,19 @@ class Released:
         promotion = None
         if self.promote > 0 and standing.queue > 0 and executed > 0:
             promotion = now + int(executed * self.promote) - standing.waited
-        self._write(memory, job.id, standing._replace(
-            order=standing.order if order is None else order, running=False, tail=False, idle_since=now,
-            executed=executed, promotion=promotion, crossing=None))  # fmt: skip
+        self._write(memory, job.id, Standing(
+            standing.number, standing.gpus, standing.order if order is None else order, standing.queue,
+            restart=standing.restart, executed=executed, waited=standing.waited, idle_since=now,
+            promotion=promotion))  # fmt: skip
 
     def _resume(self, memory: ReleasedMemory, job_id: str, now: float, order: int) -> None:
         standing = memory.standings[job_id]
-        waited = standing.waited + (now - standing.idle_since if standing.executed > 0 else 0.0)
-        standing = standing._replace(order=order, running=True, tail=False, waited=waited, promotion=None,
-                                     since=now - standing.executed)  # fmt: skip
-        self._write(memory, job_id, standing._replace(crossing=self._next_crossing(standing, now)))
+        since = now - standing.executed
+        self._write(memory, job_id, Standing(
+            standing.number, standing.gpus, order, standing.queue, running=True,
+            restart=standing.restart, executed=standing.executed, since=since,
+            waited=standing.waited + (now - standing.idle_since if standing.executed > 0 else 0.0),
+            crossing=self._next_crossing(standing.gpus, since, now)))  # fmt: skip
 
     # --- timers -------------------------------------------------------------------------------------------
 
@@ -256,30 +265,33 @@ class Released:
                 clock = clocks.get((queue, gpus), ())
                 at = bisect_left(clock, (since, number, job_id))
                 clocks[queue, gpus] = (*clock[:at], (since, number, job_id), *clock[at:])
-        for index, name in ((memory.promotions, "promotion"), (memory.crossings, "crossing")):
-            old, new = getattr(before, name, None), getattr(after, name, None)
-            if old != new:
-                number = (before or after).number  # type: ignore[union-attr]
-                if old is not None:
-                    index.remove((old, number, job_id))
-                if new is not None:
-                    index.add((new, number, job_id))
+        if before is not None:
+            if before.promotion is not None and (after is None or after.promotion != before.promotion):
+                memory.promotions.remove((before.promotion, before.number, job_id))
+            if before.crossing is not None and (after is None or after.crossing != before.crossing):
+                memory.crossings.remove((before.crossing, before.number, job_id))
+        if after is not None:
+            if after.promotion is not None and (before is None or before.promotion != after.promotion):
+                memory.promotions.add((after.promotion, after.number, job_id))
+            if after.crossing is not None and (before is None or before.crossing != after.crossing):
+                memory.crossings.add((after.crossing, after.number, job_id))
 
     def _clock(self, standing: Standing | None) -> tuple[int, int, float, int] | None:
         if standing is None or not standing.running or standing.queue == len(self.limits):
             return None
         return standing.queue, standing.gpus, standing.since, standing.number
 
-    def _next_crossing(self, standing: Standing, now: float) -> float | None:
+    def _next_crossing(self, gpus: int, since: float, now: float) -> float | None:
         if self.index is None:
             return None
-        service = self.index.next_change(standing.gpus * (now - standing.since))
-        return None if service is None else standing.since - (-service // standing.gpus)
+        service = self.index.next_change(gpus * (now - since))
+        return None if service is None else since - (-service // gpus)
 
     def _next_jump(self, memory: ReleasedMemory, now: float) -> float | None:
         # (limit − executed) // GPUs can be 0: the original would stand still; ours looks a second later
         jumps = [now + max(1.0, (self.limits[queue] - (now - clock[0][0])) // gpus)
                  for (queue, gpus), clock in memory.clocks.items() if clock]  # fmt: skip
         # whose promotion is overdue is promoted at the next event, whenever it comes
-        jumps += [due for due, _, _ in islice(memory.promotions.irange((now, math.inf)), 1)]
+        if memory.promotions:
+            jumps += [due for due, _, _ in islice(memory.promotions.irange((now, math.inf)), 1)]
         return min(jumps, default=None)
