@@ -7,6 +7,7 @@ import click
 from dally.cli.reproduce.dally import dally
 from dally.cli.reproduce.gandiva import gandiva
 from dally.cli.reproduce.gavel import gavel
+from dally.cli.reproduce.released import released
 from dally.cli.reproduce.tiresias import tiresias
 
 
@@ -19,8 +20,9 @@ def command() -> None:
     dally reproduce dally --out out
     dally reproduce gandiva --draws 1
     dally reproduce gavel --quick
+    dally reproduce released tiresias --from PATH-TO-THEIR-REPOSITORY
     """
 
 
-for paper in (dally, gandiva, gavel, tiresias):
+for paper in (dally, gandiva, gavel, tiresias, released):
     command.add_command(paper)

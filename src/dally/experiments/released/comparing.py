@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.simulator.run import Run
 
 SAME = 1e-6  # seconds, and of a second of JCT: what is rounding
 
@@ -46,16 +47,20 @@ def compared(theirs: str, ours: str, their_jcts: Mapping[str, float], our_jcts: 
     same = sum(gap <= SAME * max(1.0, their_jcts[name]) for name, gap in zip(both, gaps, strict=True))
     first = min(submitted[name] for name in both)
     ends = [max(submitted[name] + jcts[name] for name in both) - first for jcts in (their_jcts, our_jcts)]
-    return Compared(theirs, ours, len(both), len(set(their_jcts) ^ set(our_jcts)), same, sum(gap <= 1.0 for gap in gaps),
-                    sum(their_jcts[name] for name in both) / len(both),
+    return Compared(theirs, ours, len(both), len(set(their_jcts) ^ set(our_jcts)), same,
+                    sum(gap <= 1.0 for gap in gaps), sum(their_jcts[name] for name in both) / len(both),
                     sum(our_jcts[name] for name in both) / len(both), *ends)  # fmt: skip
+
+
+def jcts(run: Run) -> dict[str, float]:
+    return {row.job_id: row.jct for row in run.ledger.rows if row.jct is not None and row.outcome == "finished"}
 
 
 def run_program(words: Sequence[str], *, cwd: Path, environment: Mapping[str, str], what: str, limit: float) -> str:
     """Run the authors' program; what it says where it fails is ours to hand on."""
     try:
-        done = subprocess.run(list(words), cwd=cwd, env=dict(environment), capture_output=True, text=True, timeout=limit,
-                              check=False)  # fmt: skip
+        done = subprocess.run(list(words), cwd=cwd, env=dict(environment), capture_output=True, text=True,
+                              timeout=limit, check=False)  # fmt: skip
     except OSError as error:
         raise UserError(f"{words[0]} cannot be run: {error.strerror}; name a Python with --python") from None
     except subprocess.TimeoutExpired:

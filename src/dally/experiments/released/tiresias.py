@@ -1,7 +1,7 @@
 """The released Tiresias simulator (SymbioticLab/Tiresias), run on jobs drawn here, against the same rules of ours.
 
-Their program needs Python 2.7. It imports `cplex`, for a placement that is not used here, and `numpy`, for one mean of a
-print-out: where they are not installed, empty stand-ins take their place. Nothing of theirs is changed or kept.
+Their program needs Python 2.7. It imports `cplex`, for a placement that is not used here, and `numpy`, for one mean of
+a print-out: where they are not installed, empty stand-ins take their place. Nothing of theirs is changed or kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from dally.core.errors import UserError
 from dally.core.job import Job, Truth
 from dally.core.topology import Level, regular
-from dally.experiments.released.comparing import Compared, compared, run_program, their_file
+from dally.experiments.released.comparing import Compared, compared, jcts, run_program, their_file
 from dally.simulator.experiment import Experiment
 from dally.traces.trace import Trace
 
@@ -56,18 +56,23 @@ def draw(jobs: int, seed: int) -> Trace:
     return Trace(f"{jobs} jobs drawn with seed {seed}", "drawn", made, truths)
 
 
+def experiment_of(trace: Trace) -> Experiment:
+    """32 machines of 4 GPUs; neither distance nor preemption costs anything there."""
+    return Experiment(trace, regular((1, 32, 4), (Level("machine"), Level("rack"), Level("cluster"))), "ideal", "0")
+
+
 def against(repository: Path, python: str | None, *, jobs: int, seed: int,
             schedules: Sequence[str] = ()) -> Iterator[Compared]:  # fmt: skip
-    """Both programs on the same jobs, on 32 machines of 4 GPUs, by counting GPUs alone (their `count`)."""
+    """Both programs on the same jobs, by counting GPUs alone (their `count`)."""
     unknown = [name for name in schedules if name not in SCHEDULES]
     if unknown:
         raise UserError(f"{unknown[0]!r} is not one of {', '.join(SCHEDULES)}")
     program = their_file(repository, "simulator/run_sim.py", REPOSITORY)
     interpreter = python or shutil.which("python2.7")
     if interpreter is None:
-        raise UserError("their simulator needs Python 2.7, and there is no python2.7 on the path; name one with --python")
+        raise UserError("their simulator needs Python 2.7, and no python2.7 is on the path; name one with --python")
     trace = draw(jobs, seed)
-    experiment = Experiment(trace, regular((1, 32, 4), (Level("machine"), Level("rack"), Level("cluster"))), "ideal", "0")
+    experiment = experiment_of(trace)
     submitted = {job.id: job.submit_time for job in trace.jobs}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -81,10 +86,8 @@ def against(repository: Path, python: str | None, *, jobs: int, seed: int,
                      f"--trace_file={folder / 'jobs.csv'}", f"--schedule={name}", f"--log_path={folder / name}"]
             run_program(words, cwd=program.parent, environment=environment, what=f"their simulator with {name}",
                         limit=LIMIT)  # fmt: skip
-            rows = experiment.run(ours).ledger.rows
-            mine = {row.job_id: row.jct for row in rows if row.jct is not None and row.outcome == "finished"}
-            yield compared(name, ours.split(",distribution")[0] + ("]" if ",distribution" in ours else ""),
-                           _read(folder / name / "job.csv"), mine, submitted)  # fmt: skip
+            shown = SCHEDULES[name].replace(",distribution={}", "")
+            yield compared(name, shown, _read(folder / name / "job.csv"), jcts(experiment.run(ours)), submitted)
 
 
 def _environment(interpreter: str, folder: Path) -> dict[str, str]:
