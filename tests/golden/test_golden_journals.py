@@ -34,6 +34,10 @@ def modelled(made: Trace) -> Trace:
     models = ("vgg16", "resnet50", "bert", "alexnet", "unheard-of")
     jobs = [replace(job, model=models[i % len(models)]) for i, job in enumerate(made.jobs)]
     return Trace(made.name, made.format, jobs, made.truths)
+def elastic(made: Trace, every: int = 3) -> Trace:
+    """Every third job can run on up to twice its GPUs."""
+    jobs = [replace(j, max_gpus=2 * j.gpus) if i % every == 0 else j for i, j in enumerate(made.jobs)]
+    return replace(made, jobs=jobs)
 
 
 def sharing() -> Timed:
@@ -75,6 +79,9 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
     "tiresias-released": (seeded_trace(6, span=300), RACKS,
                           "tiresias[variant=released,thresholds=100/300,promote=1]", "ideal", (0, 0), None),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
+    "gandiva": (elastic(eventful(seeded_trace(7, jobs=40, span=900, longest=500))), RACKS,
+                "gandiva[minibatches=5,quantum=10,grow_after=20,starvation=150]", "level-penalty[rack=2,cluster=4]",
+                (2, 3), outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
 }  # fmt: skip
 
 

@@ -41,8 +41,18 @@ def build_model(name: str, entry: Entry, resolve_gpu: Resolve) -> Model:
             utilization=1.0 if use is None else use.number("value", high=1.0),
             utilization_source="not stated" if use is None else use.finish(use.text("source")),
             measured_memory=entry.quantity("memory", size_bytes, None),
+            measured_update=entry.quantity("update", seconds, None),
+            measured_on=_reference(entry, "measured_on", resolve_gpu) if "measured_on" in entry else None,
+            buckets=_whole_numbers(entry, "buckets"),
         )
     )
+
+
+def _whole_numbers(entry: Entry, key: str) -> tuple[int, ...]:
+    value = entry.value(key, [])
+    if not isinstance(value, list) or not all(type(item) is int and item > 0 for item in value):
+        raise entry.fail(f"must be a list of whole numbers above 0, not {value!r}", key)
+    return tuple(value)
 
 
 def _parallelism(entry: Entry) -> Parallelism:
@@ -87,7 +97,10 @@ def _layer(entry: Entry, width: int, gpu: str | None, batch: int) -> Layer:
     measured = None
     if timed is not None:
         ahead = timed.quantity("forward", seconds)
-        halves = [timed.quantity(key, seconds) for key in ("input_gradient", "weight_gradient")]
+        if "backward" in timed:  # a profiler sees the backward pass of a layer as one
+            halves = [timed.quantity("backward", seconds), 0.0]
+        else:
+            halves = [timed.quantity(key, seconds) for key in ("input_gradient", "weight_gradient")]
         measured = timed.finish(Measured(ahead, halves[0], halves[1], gpu, batch))
     return entry.finish(
         Layer(
@@ -98,6 +111,7 @@ def _layer(entry: Entry, width: int, gpu: str | None, batch: int) -> Layer:
             forward_flops=forward,
             input_gradient_flops=entry.integer("input_gradient_flops", forward),
             weight_gradient_flops=entry.integer("weight_gradient_flops", forward if parameters else 0),
+            tensors=_whole_numbers(entry, "tensors"),
             activation_elements=entry.integer("activation_elements", 0),
             traffic_elements=entry.integer("traffic_elements", 0),
             launches=entry.integer("launches", 1),
@@ -207,6 +221,11 @@ def build_instance(name: str, entry: Entry, resolve_machine: Resolve) -> Instanc
             region=entry.text("region"),
             date=entry.text("date"),
             source=entry.text("source"),
+            provider=entry.text("provider", ""),
+            vcpus=entry.integer("vcpus") if "vcpus" in entry else None,
+            spot=entry.number("spot", None),
+            spot_date=entry.text("spot_date", ""),
+            estimated=entry.flag("estimated", False),
             aliases=entry.texts("aliases"),
             title=entry.text("title", ""),
         )

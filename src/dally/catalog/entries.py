@@ -156,19 +156,41 @@ def watts(text: Any) -> float:
 bandwidth, seconds, size_bytes = units.bandwidth, units.seconds, units.size_bytes
 
 
-def read_sections(path: Path, known: Iterable[str]) -> dict[str, dict[str, Entry]]:
-    """A data file as section → name → entry; `known` are the sections there may be."""
+def is_profile(path: Path) -> bool:
+    """Whether a file is a measured profile, which holds one model."""
+    return "dally-profile:" in _text(path)[:200].split()
+
+
+def read_profiled(path: Path) -> tuple[str, Entry]:
+    """The name and the model of a measured profile."""
+    whole = _entry(path, "profile", _compose(path))
+    name = whole.text("name")
+    model = whole.entry("model")
+    if model is None:
+        raise UserError(f"{path}: this profile has no layer table (it was not measured to the end), so it is no model")
+    return name, model
+
+
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
+
+
+def _compose(path: Path) -> Any:
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        return yaml.compose(_text(path), Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "it is not YAML"
         raise UserError(f"{path}{where}: {problem}") from None
+
+
+def read_sections(path: Path, known: Iterable[str]) -> dict[str, dict[str, Entry]]:
+    """A data file as section → name → entry; `known` are the sections there may be."""
+    root = _compose(path)
     if root is None:
         return {}
     allowed = list(known)

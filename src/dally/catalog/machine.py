@@ -68,5 +68,10 @@ class Instance:
     region: str
     date: str  # when that price was published
     source: str
+    provider: str = ""
+    vcpus: int | None = None
+    spot: float | None = None  # US dollars per hour for capacity that may be taken back
+    spot_date: str = ""
+    estimated: bool = False  # the price is nobody's list price
     aliases: tuple[str, ...] = ()
     title: str = ""

@@ -125,6 +125,9 @@ class Model:
     utilization: float = 1.0  # share of the time its GPU is busy when it runs alone
     utilization_source: str = "estimated"
     measured_memory: float | None = None  # bytes on one GPU, where somebody measured it
+    measured_update: float | None = None  # seconds of the optimiser step, where somebody measured it
+    measured_on: str | None = None  # GPU those seconds were measured on
+    buckets: tuple[int, ...] = ()  # bytes of gradient buckets as they were sent, where somebody measured them
 
     @property
     def parameters(self) -> int:

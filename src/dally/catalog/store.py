@@ -125,7 +125,18 @@ def instances() -> Section[Instance]:
 
 
 def find_model(name: str) -> Model:
+    """By name or alias; a path of a measured profile (`dally profile run`) is a model too."""
+    if name.endswith((".yaml", ".yml")):
+        return _profiled(Path(name).resolve(), _folders())
     return models().find(name)
+
+
+def knows_model(name: str) -> bool:
+    """Whether `find_model` finds it. A path of a profile that cannot be read is an error, not an unknown name."""
+    if name.endswith((".yaml", ".yml")):
+        find_model(name)
+        return True
+    return models().resolve(name) is not None
 
 
 def find_gpu(name: str) -> Gpu:
@@ -166,10 +177,12 @@ def _folders() -> tuple[Path, ...]:
 
 @lru_cache(maxsize=64)
 def _user_files(folder: Path) -> tuple[dict[str, dict[str, Entry]], ...]:
-    from dally.catalog.entries import read_sections
+    from dally.catalog.entries import is_profile, read_profiled, read_sections
 
     files = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
-    return tuple(read_sections(path, SECTIONS) for path in files)
+    return tuple(
+        {"models": dict([read_profiled(path)])} if is_profile(path) else read_sections(path, SECTIONS) for path in files
+    )
 
 
 def _entries(section: str, folders: tuple[Path, ...]) -> dict[str, Entry]:
@@ -191,6 +204,17 @@ def _models(folders: tuple[Path, ...]) -> Section[Model]:
         return build_model(name, entry, lambda text: _gpus(folders).resolve(text))
 
     return Section("model", _entries("models", folders), build)
+
+
+@lru_cache(maxsize=64)
+def _profiled(path: Path, folders: tuple[Path, ...]) -> Model:
+    from dally.catalog.builders import build_model
+    from dally.catalog.entries import is_profile, read_profiled
+
+    if not is_profile(path):
+        raise UserError(f"{path}: is not a profile; a profile begins with `dally-profile: 1`")
+    name, entry = read_profiled(path)
+    return build_model(name, entry, lambda text: _gpus(folders).resolve(text))
 
 
 @lru_cache(maxsize=8)

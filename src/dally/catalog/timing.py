@@ -16,6 +16,7 @@ from dally.catalog.model import Layer, Measured, Model, Precision
 # kernel launch leaves on the GPU. Published micro-benchmarks put them at 75–90 % and 3–10 µs.
 MEMORY_EFFICIENCY = 0.8
 LAUNCH_SECONDS = 5e-6
+CPU = "cpu"  # generation of what stands in for a GPU where training runs on CPUs
 
 
 def compute_time(
@@ -27,7 +28,7 @@ def compute_time(
     effective = effective_flops(model.family, gpu, precision)
     forward, backward = [], []
     for layer in model.layers:
-        if layer.measured is not None:
+        if layer.measured is not None and not _says_nothing(layer.measured, layer, gpu):
             scale = _measured_scale(layer.measured, model, gpu, batch, effective, precision)
             forward.append(layer.measured.forward * scale)
             backward.append(layer.measured.backward * scale)
@@ -41,6 +42,12 @@ def compute_time(
 
 def update_time(model: Model, gpu: Gpu) -> float:
     """Seconds of the optimiser step: it streams weights, gradients and state through memory once."""
+    if model.measured_update is not None and model.measured_on is not None:
+        from dally.catalog.store import find_gpu
+
+        other = find_gpu(model.measured_on)
+        if other.generation != CPU or gpu.generation == CPU:
+            return model.measured_update * other.memory_bandwidth / gpu.memory_bandwidth
     words = 3 + 2 * model.optimizer.state_words  # weight read and written, gradient read, state both ways
     updated = sum(layer.parameters for layer in model.layers if layer.gradient_bytes)
     return updated * 4 * words / (gpu.memory_bandwidth * MEMORY_EFFICIENCY)
@@ -71,6 +78,15 @@ def _roofline(layer: Layer, gpu: Gpu, batch: int, effective: float, width: int) 
     moved = 2 * activations + weights + layer.gradient_bytes
     backward = max(layer.backward_flops * batch / effective, moved / memory)
     return forward + layer.launches * LAUNCH_SECONDS, backward + 2 * layer.launches * LAUNCH_SECONDS
+
+
+def _says_nothing(measured: Measured, layer: Layer, gpu: Gpu) -> bool:
+    """Times measured on a CPU say nothing of a GPU; there the layer's operations are what is known."""
+    if measured.gpu is None or gpu.generation == CPU or not (layer.forward_flops or layer.traffic_elements):
+        return False
+    from dally.catalog.store import find_gpu
+
+    return find_gpu(measured.gpu).generation == CPU
 
 
 def _measured_scale(

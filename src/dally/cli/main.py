@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
     "journal": ("journal", "Show, verify, replay and compare journals."),
     "network": ("network", "Say what a training step is made of, or check the network model."),
+    "profile": ("profile", "Measure where a training script stalls; say what would help and what to rent."),
     "reproduce": ("reproduce", "Run a paper's comparison again, its figures beside ours."),
     "trace": ("trace", "Convert, describe, validate and synthesise traces."),
     "policy": ("policy", "Begin a policy of your own, and check one."),

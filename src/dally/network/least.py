@@ -18,6 +18,7 @@ from dally.network.room import Room, Span
 from dally.network.shape import HOST_LINK, Kind, Wires
 
 Phase = list[tuple[int, float]]
+_RANGES = 16  # of GPUs in one child of a gang's top, looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Few:
     top: int
     spans: tuple[Span, ...]
     fullest: tuple[Span, ...]  # GPUs of the gang in the fullest domain of each level below the top
+    within: tuple[int, ...]  # domains of each level in one of the level below the top, at most
     slowness: tuple[float, ...]  # seconds per byte of the slowest port of each level, at least
     host: float  # the same of the slots of the emptiest machine; 0 inside one machine
 
@@ -52,7 +54,11 @@ class Few:
             # of a strided group nothing is known but the average
             least = room.fullest(level, n, most) if share == 1 else -(-n // most)
             fullest.append((least, max(least, min(n - fewest + 1, -(-room.largest(level) // share)))))
-        return cls(n, top, tuple(spans), tuple(fullest), (*inner, *wires.slowness[own + 1 : top + 1]), host)
+        within = [1] * top
+        for level in range(top - 2, -1, -1):
+            within[level] = room.inside[level][min(within[level + 1], len(room.inside[level]) - 1)]
+        slowness = (*inner, *wires.slowness[own + 1 : top + 1])
+        return cls(n, top, tuple(spans), tuple(fullest), tuple(within), slowness, host)
 
     def units(self, level: int) -> Span:
         """Units attached to a level, in all its domains: GPUs, islands or machines, racks …"""
@@ -180,13 +186,26 @@ class Least:
         return 2 * depth, [phase]
 
     def direct(self, op: Collective) -> tuple[float, list[Phase]]:
+        """Everything at once, so the phase is as slow as its slowest level. The fullest child of the top may hold
+        anything between two ends, but what is inside it has to hold as much: the cheapest of some ranges is taken."""
+        if not self.gang.top:
+            return self._direct_within(op, (self.gang.n, self.gang.n))
+        low, high = self.gang.fullest[-1]
+        step = -(-(high - low + 1) // (_RANGES if self.gang.top > 1 else 1))
+        ranges = [(begin, min(begin + step - 1, high)) for begin in range(low, high + 1, step)]
+        found = [self._direct_within(op, span) for span in ranges]
+        crowd = (*self.crowd, *(1,) * (self.wires.host + 1 - len(self.crowd)))
+        return min(found, key=lambda cost: max((c * crowd[level] for level, c in cost[1][0]), default=0.0))
+
+    def _direct_within(self, op: Collective, child: Span) -> tuple[float, list[Phase]]:
+        """With so many GPUs in the fullest child of the top."""
         gang, own = self.gang, self.wires.machine_level
         rounds, n = _ROUNDS.get(op, 1), gang.n
         wait, phase = 0.0, []
         for level in range(gang.top + 1):
             if level not in gang.joined and level <= own:
                 continue
-            out = self._direct_bytes(level) * rounds / n
+            out = self._direct_bytes(level, child) * rounds / n
             latency = self.wires.latency[level]
             if self.wires.levels[level].kind is LinkKind.RING:
                 c = gang.most(level)
@@ -198,15 +217,21 @@ class Least:
                 phase += self._slots(out)
         return rounds * wait, [phase]
 
-    def _direct_bytes(self, level: int) -> int:
+    def _direct_bytes(self, level: int, child: Span) -> int:
         """Messages out of the busiest unit: no fewer than the k(n − k) of the fullest, and that is smallest
         for the smallest k or the largest: the function is concave."""
         gang, own = self.gang, self.wires.machine_level
         if level == 0:
-            return gang.most(0) - 1
+            inside = -(-child[0] // gang.within[0]) if gang.top > 1 else gang.most(0)
+            return max(gang.most(0), inside) - 1
         if level <= own and gang.domains(own)[1] > 1:
             return 1  # islands of several machines: somewhere two of them talk
         smallest, largest = gang.fullest[level - 1]
+        if level == gang.top:
+            smallest, largest = child
+        else:
+            smallest = max(smallest, -(-child[0] // gang.within[level - 1]))
+            largest = max(smallest, largest)
         return min(smallest * (gang.n - smallest), largest * (gang.n - largest))
 
     def halving_doubling(self, op: Collective) -> tuple[float, list[Phase]]:

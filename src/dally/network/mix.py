@@ -106,9 +106,8 @@ def assign_models(
     Names the catalog knows stay as they are written; others count as no name. `durations` are run times in
     seconds where known; only the class of a job depends on them.
     """
-    from dally.catalog.store import models
+    from dally.catalog.store import knows_model
 
-    known = models()
     mix = read_mix() if mix is None else mix
     resolved: dict[str, bool] = {}
     unknown: Counter[str] = Counter()
@@ -117,7 +116,7 @@ def assign_models(
     for job, duration in zip(jobs, durations, strict=True):
         if job.model is not None:
             if job.model not in resolved:
-                resolved[job.model] = known.resolve(job.model) is not None
+                resolved[job.model] = knows_model(job.model)
             if resolved[job.model]:
                 out.append(job)
                 continue

@@ -246,11 +246,13 @@ def _buckets(
     sends: list[_Send] = []
     if layout.data == 1:
         return sends
+    limits = iter(model.buckets if layout.copy == 1 and options.bucket == BUCKET else ())
     limit = 0.0 if options.bucket is None else options.bucket
     pending, last = 0.0, len(model.layers) - 1
     for index in range(len(model.layers) - 1, -1, -1):
         if not pending:
             last = index
+            limit = next(limits, limit)  # buckets as DDP was seen to make them; a layer may be cut, so nearly
         pending += model.layers[index].gradient_bytes / layout.copy
         if pending and (pending >= limit or index == 0):
             cost = costs.data("all-reduce", pending)

@@ -81,16 +81,16 @@ def alexnet(table: Table, classes: int = 1000, image: int = 224) -> None:
 _VGG = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
-def vgg(table: Table, depth: int, classes: int = 1000, image: int = 224) -> None:
-    """VGG without batch normalisation, arXiv 1409.1556, configurations A, B, D and E."""
+def vgg(table: Table, depth: int, classes: int = 1000, image: int = 224, norm: bool = False) -> None:
+    """VGG, arXiv 1409.1556, configurations A, B, D and E; without batch normalisation, as published, or with it."""
     if depth not in _VGG:
         raise UserError(f"VGG comes with depth 11, 13, 16 or 19, not {depth}")
     net = ConvStack(table, 3, (image, image))
     index = 0
     for stage, count in enumerate(_VGG[depth]):
         for _ in range(count):
-            net.conv(f"features.{index}", min(64 << stage, 512), 3, bias=True, norm=False)
-            index += 2
+            net.conv(f"features.{index}", min(64 << stage, 512), 3, bias=True, norm=norm)
+            index += 3 if norm else 2
         net.pool(2, 2)
         index += 1
     _head(table, "classifier.0", 512 * 7 * 7, 4096, act=True)
@@ -99,6 +99,7 @@ def vgg(table: Table, depth: int, classes: int = 1000, image: int = 224) -> None
 
 
 _RESNET = {  # depth: blocks per stage, bottleneck
+    10: ((1, 1, 1, 1), False),
     18: ((2, 2, 2, 2), False),
     34: ((3, 4, 6, 3), False),
     50: ((3, 4, 6, 3), True),
@@ -107,14 +108,19 @@ _RESNET = {  # depth: blocks per stage, bottleneck
 }
 
 
-def resnet(table: Table, depth: int, classes: int = 1000, image: int = 224) -> None:
-    """ResNet v1.5 (the stride sits in the 3×3 convolution), arXiv 1512.03385."""
+def resnet(
+    table: Table, depth: int, classes: int = 1000, image: int = 224, norm: bool = True, residual: bool = True
+) -> None:
+    """ResNet v1.5 (the stride sits in the 3×3 convolution), arXiv 1512.03385.
+
+    `norm` and `residual` leave out batch normalisation and the shortcuts, as Stash's study does (arXiv 2208.14344).
+    """
     if depth not in _RESNET:
         raise UserError(f"ResNet comes with depth {', '.join(map(str, _RESNET))}, not {depth}")
     net = ConvStack(table, 3, (image, image))
-    net.conv("conv1", 64, 7, stride=2)
+    net.conv("conv1", 64, 7, stride=2, norm=norm)
     net.pool(3, 2, 1)
-    _residual_stages(net, *_RESNET[depth])
+    _residual_stages(net, *_RESNET[depth], norm=norm, residual=residual)
     _head(table, "fc", net.channels, classes)
 
 
@@ -128,7 +134,9 @@ def resnet_cifar(table: Table, depth: int, classes: int = 10, image: int = 32) -
     _head(table, "linear", net.channels, classes)
 
 
-def _residual_stages(net: ConvStack, blocks: tuple[int, ...], bottleneck: bool) -> None:
+def _residual_stages(
+    net: ConvStack, blocks: tuple[int, ...], bottleneck: bool, *, norm: bool = True, residual: bool = True
+) -> None:
     for stage, count in enumerate(blocks):
         width = 64 << stage
         out = 4 * width if bottleneck else width
@@ -137,14 +145,14 @@ def _residual_stages(net: ConvStack, blocks: tuple[int, ...], bottleneck: bool) 
             name = f"layer{stage + 1}.{block}"
             before = net.at(net.channels, net.size)
             if bottleneck:
-                net.conv(f"{name}.conv1", width, 1)
-                net.conv(f"{name}.conv2", width, 3, stride=stride)
-                net.conv(f"{name}.conv3", out, 1)
+                net.conv(f"{name}.conv1", width, 1, norm=norm)
+                net.conv(f"{name}.conv2", width, 3, stride=stride, norm=norm)
+                net.conv(f"{name}.conv3", out, 1, norm=norm)
             else:
-                net.conv(f"{name}.conv1", width, 3, stride=stride)
-                net.conv(f"{name}.conv2", out, 3)
-            if stride != 1 or before.channels != out:
-                before.conv(f"{name}.downsample.0", out, 1, stride=stride, act=False)
+                net.conv(f"{name}.conv1", width, 3, stride=stride, norm=norm)
+                net.conv(f"{name}.conv2", out, 3, norm=norm)
+            if residual and (stride != 1 or before.channels != out):
+                before.conv(f"{name}.downsample.0", out, 1, stride=stride, act=False, norm=norm)
 
 
 # kernel, expanded channels, output channels, squeeze-and-excitation, stride; arXiv 1905.02244, tables 1 and 2

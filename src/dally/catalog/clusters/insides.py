@@ -24,6 +24,8 @@ _USUAL = {
     "H200": "dgx-h200",
     "B200": "dgx-b200",
     "L40S": "l40s-8",
+    "A10G": "g5.48xlarge",
+    "L4": "g6.48xlarge",
 }
 _OF_FABRIC = {"dally": "dally-8", "dally-congested": "dally-8"}  # fabrics that were published with their machine
 _UNKNOWN = "pcie4-8"  # links assumed in a machine whose GPUs the catalog does not know

@@ -8,6 +8,7 @@ from dally.cli.reproduce.dally import dally
 from dally.cli.reproduce.gandiva import gandiva
 from dally.cli.reproduce.gavel import gavel
 from dally.cli.reproduce.released import released
+from dally.cli.reproduce.stash import stash
 from dally.cli.reproduce.tiresias import tiresias
 
 
@@ -20,9 +21,10 @@ def command() -> None:
     dally reproduce dally --out out
     dally reproduce gandiva --draws 1
     dally reproduce gavel --quick
+    dally reproduce stash
     dally reproduce released tiresias --from PATH-TO-THEIR-REPOSITORY
     """
 
 
-for paper in (dally, gandiva, gavel, tiresias, released):
+for paper in (dally, gandiva, gavel, released, stash, tiresias):
     command.add_command(paper)

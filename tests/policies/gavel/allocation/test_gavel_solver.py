@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from random import Random
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import cluster
 from dally.core.errors import UserError
+from dally.core.plain import from_plain, to_plain
 from dally.policies.gavel.allocation.grid import effective_throughputs, grid
 from dally.policies.gavel.allocation.max_min_fairness import deserved, max_min_fairness
 from dally.policies.gavel.allocation.objectives import OBJECTIVES
@@ -18,6 +21,7 @@ from dally.policies.gavel.allocation.pop import partitioned, split
 from dally.policies.gavel.allocation.problem import JobRow, PairRow, Problem
 from dally.policies.gavel.allocation.program import levelled
 from dally.policies.gavel.allocation.solver import Solver
+from dally.policies.gavel.allocation.warmth import COLD, Warmth
 
 TYPES, WORKERS = ("v100", "v100/unconsolidated", "p100", "k80"), (12, 16, 24)
 
@@ -231,3 +235,28 @@ def test_filling_that_begins_where_the_water_stopped_last_ends_where_a_new_one_d
         expected = effective_throughputs(asked, cold)
         assert effective_throughputs(asked, warm) == pytest.approx(expected, rel=1e-6, abs=1e-7)
     assert scale in (1, 6) or begun_again
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("models", [None, 3])
+def test_what_a_solver_hands_on_as_text_is_all_the_next_one_needs(name: str, models: int | None) -> None:
+    """Model objects used again, or made anew with the basis read from text: the same allocation to the last digit."""
+    rng = Random(11)
+    jobs = crowd(rng, range(50), models)
+    warmth, used = COLD, []  # type: ignore[var-annotated]
+    for turn in range(5):
+        asked = problem(jobs, pairs=True)
+        solver, anew = Solver(warmth, used), Solver(_from_text(warmth))
+        found = OBJECTIVES[name](asked, solver=solver)
+        assert OBJECTIVES[name](asked, solver=anew).fractions == found.fractions
+        warmth = solver.warmth()
+        assert anew.warmth() == warmth
+        solver.give_back()
+        jobs = [replace(job, steps_left=job.steps_left * 0.97) for job in jobs[rng.randrange(9) :]]
+        jobs += crowd(rng, range(100 * (turn + 1), 100 * (turn + 1) + rng.randrange(1, 9)), models)
+
+
+def _from_text(warmth: Warmth) -> Warmth:
+    nobody = cluster(1)
+    found: Warmth = from_plain(json.loads(json.dumps(to_plain(warmth, Warmth, nobody))), Warmth, nobody)
+    return found
