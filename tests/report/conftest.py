@@ -9,7 +9,7 @@ import pytest
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.job import Job, Truth
-from dally.core.journal import Leaving, Rejected
+from dally.core.journal import Instant, Leaving, Rejected
 from dally.core.ledger import Ledger
 from dally.core.placement import Placement
 from dally.core.reasons import Reason, Token
@@ -50,7 +50,7 @@ def hand_run(two_machines: Topology) -> Run:
         (30, ev.Arrived(d)), (33, ev.Cancelled("d")),
         (34, ev.Arrived(e)), (34, pl.Start("e", Placement.of([(1, 0b01)]))), (40, ev.Failed("e")),
     ):  # fmt: skip
-        ledger(float(now), entry)
+        ledger(Instant(float(now), (entry,), None))
     ledger.close(40.0)
     trace = Trace("hand", "none", jobs, [Truth(1.0) for _ in jobs])
     least = {"a": 8.0, "b": 10.0, "d": 1.0, "e": 6.0}

@@ -69,10 +69,18 @@ def test_nobody_is_best_where_all_are_equal(summaries: list[Summary]) -> None:
     assert "best of the column" not in shown(same, 200)
 
 
-def test_larger_is_better_for_utilisation_only(summaries: list[Summary]) -> None:
-    column = next(column for column in COLUMNS if column.title == "utilisation")
-    two = [replace(summaries[0], gpu_utilization=share) for share in (0.4, 0.9)]
-    assert column_texts(column, two)[1] == {1}
+def test_larger_is_better_for_useful_utilisation_only_and_nobody_is_best_for_holding_gpus(summaries: list[Summary]) -> None:
+    useful, held = (next(column for column in COLUMNS if column.title == title) for title in ("useful", "utilisation"))
+    two = [replace(summaries[0], gpu_utilization=0.9, useful_utilization=0.3), replace(summaries[0], gpu_utilization=0.5, useful_utilization=0.4)]
+    assert column_texts(useful, two)[1] == {1}
+    assert column_texts(held, two)[1] == set()
+
+
+def test_who_was_told_more_is_compared_with_those_told_less_where_they_are_no_worse(summaries: list[Summary]) -> None:
+    srtf = next(each for each in summaries if each.policy == "srtf")
+    more = replace(srtf, policy="more", told="durations and speeds", avg_jct=2 * (srtf.avg_jct or 0))
+    assert "srtf, told durations only, is no worse with 20.7 min" in " ".join(shown([*summaries, more], 200).split())
+    assert "is no worse" not in shown(summaries, 200)
 
 
 def test_the_notes_tell_what_is_not_in_the_averages(summaries: list[Summary]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from dally.catalog.architectures import build
-from dally.catalog.entries import Entry, bandwidth, flops, seconds, size_bytes
+from dally.catalog.entries import Entry, bandwidth, flops, seconds, size_bytes, watts
 from dally.catalog.gpu import Gpu
 from dally.catalog.layer_csv import load_layer_csv
 from dally.catalog.machine import Fabric, FabricLevel, InnerLevel, Instance, Machine
@@ -134,6 +134,7 @@ def build_gpu(name: str, entry: Entry) -> Gpu:
             source=entry.text("source"),
             aliases=entry.texts("aliases"),
             title=entry.text("title", ""),
+            power=entry.quantity("power", watts, None),
         )
     )
 

@@ -142,6 +142,17 @@ def flops(text: Any) -> float:
     return float(match[1]) * {"G": 1e9, "T": 1e12, "P": 1e15}[match[2]]
 
 
+def watts(text: Any) -> float:
+    """`300 W` → watts."""
+    number, _, unit = str(text).strip().partition(" ")
+    try:
+        if unit == "W":
+            return float(number)
+    except ValueError:
+        pass
+    raise UserError(f"{text!r} is not a power; write it like 300 W")
+
+
 bandwidth, seconds, size_bytes = units.bandwidth, units.seconds, units.size_bytes
 
 

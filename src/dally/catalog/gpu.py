@@ -22,6 +22,7 @@ class Gpu:
     source: str
     aliases: tuple[str, ...] = ()
     title: str = ""
+    power: float | None = None  # watts at most (the data sheet's TDP); None: not said
 
     def mode(self, precision: Precision) -> str:
         """The arithmetic a model of this precision gets here: `fp32`, `tf32` or `fp16`."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dally.cli.inputs import experiment_options, read_scenario
+from dally.cli.inputs import experiment_options, figures_option, read_scenario
 from dally.cli.running import execute
 from dally.core.errors import UserError
 
@@ -19,9 +19,10 @@ from dally.core.errors import UserError
 @click.option("--seeds", type=click.IntRange(min=1), metavar="N",
               help="Repeat over N seeds from --seed on, paired, with intervals: a small `dally sweep`.")  # fmt: skip
 @click.option("--loads", metavar="L1,L2,…", help="Repeat at each of these loads.")
+@figures_option
 @experiment_options
 def command(policies: str, workers: int | None, seeds: int | None, loads: str | None, out: Path | None, as_json: bool,
-            quiet: bool, **options: Any) -> None:  # fmt: skip
+            quiet: bool, figures: str, **options: Any) -> None:  # fmt: skip
     """Replay a trace under several policies, side by side; the first is the baseline.
 
     \b
@@ -36,8 +37,12 @@ def command(policies: str, workers: int | None, seeds: int | None, loads: str | 
         raise UserError("--load and --loads are both given; give one of them")
     scenario = read_scenario(**options)
     if seeds is None and loads is None:
-        execute(scenario, names, out=out, as_json=as_json, quiet=quiet, many=True, workers=workers)
+        execute(scenario, names, out=out, as_json=as_json, quiet=quiet, many=True, workers=workers,
+                figures=figures)  # fmt: skip
         return
+    if figures != "main":
+        raise UserError("--figures all is about one run of each policy; with --seeds or --loads, write a spec of a "
+                        "sweep with the figures you want (docs/sweep.md)")  # fmt: skip
     from dally.cli.sweep import run_and_print
     from dally.experiments.sweeps.spec import SweepSpec
 

@@ -27,6 +27,10 @@ class Time(click.ParamType[float]):
         return found
 
 
+figures_option = click.option("--figures", type=click.Choice(["main", "all"]), default="main", show_default=True,
+                              help="all: every figure, in a table of its own (docs/metrics.md).")  # fmt: skip
+
+
 def experiment_options(command: F) -> F:
     """Trace, cluster, network, costs, faults: everything but the policy. No option has a default of its own: what is
     not given is the scenario's business."""

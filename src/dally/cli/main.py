@@ -14,6 +14,7 @@ COMMANDS = {
     "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
     "compare": ("compare", "Replay a trace under several policies, side by side."),
     "sweep": ("sweep", "Run policies over traces, clusters, loads, seeds and any option."),
+    "sensitivity": ("sensitivity", "Say how a comparison depends on models and fabric."),
     "rerun": ("rerun", "Make a folder of results again and compare byte for byte."),
     "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
     "journal": ("journal", "Show, verify, replay and compare journals."),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dally.cli.printing import console, print_notes
+from dally.cli.printing import print_table as print_figures
 from dally.cli.progress import Progress
 from dally.core.errors import UserError
 
@@ -18,11 +19,12 @@ BELOW_BOUND = 3  # exit code of a run that is below what is proved impossible
 
 
 def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_json: bool, quiet: bool, many: bool,
-            workers: int | None = None) -> None:  # fmt: skip
+            workers: int | None = None, figures: str = "main") -> None:  # fmt: skip
     """The trip: run, sum up, print, write. Interrupted runs are summed up as far as they got; a policy that fails
     costs the others nothing, and the exit code is 1."""
     from dally.experiments.folder import write_folder
     from dally.experiments.results import run_policies
+    from dally.report.more import figure_rows
     from dally.report.table import print_table
 
     with Progress(quiet) as progress:
@@ -33,12 +35,14 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
         raise UserError("interrupted before any policy had run")
     if out is not None:
         write_folder(made.experiment, made.results, out, many=many, failures=made.failures, policies=policies)
-    figures = [each.figures for each in made.results]
+    found = [each.figures for each in made.results]
     if as_json:
-        json.dump(figures if many else figures[0], sys.stdout, indent=2)
+        json.dump(found if many else found[0], sys.stdout, indent=2)
         print()
     elif made.results:
         print_table([each.measured.summary for each in made.results], console=console())
+        if figures == "all":
+            print_figures(*figure_rows([each.measured.summary for each in made.results]))
     if not quiet:
         print_notes(made.notes)
         if out is not None and not as_json and made.results:

@@ -129,6 +129,8 @@ class Ledger:
         self.time, self.busy, self.queue = array("d"), array("q"), array("q")  # after each change
         self.deepest_pack = 1  # jobs that ran at once on the same GPUs, at most
         self.lost_work_gpu_seconds = 0.0  # GPU time of work that faults threw away
+        self.outages: list[tuple[str, float, float]] = []  # machine, since when, until when
+        self._down: dict[str, float] = {}
         self.leaving_gpu_seconds = 0.0  # GPUs kept busy by checkpoints of preempted jobs
         self.entries = 0
         self.first_submit: float | None = None
@@ -142,7 +144,8 @@ class Ledger:
             pl.Migrate: self._migrate, pl.Resize: self._resize, pl.Reshare: self._reshare,
             ev.Finished: self._ended, ev.Failed: self._ended, ev.Cancelled: self._ended,
             ev.Interrupted: self._interrupted, ev.StartFailed: self._start_failed, ev.Yielded: self._yielded,
-            Rejected: self._rejected, Leaving: self._left_behind,
+            Rejected: self._rejected, Leaving: self._left_behind, ev.MachineDown: self._machine_down,
+            ev.MachineUp: self._machine_up,
         }  # fmt: skip
 
     def __call__(self, instant: Instant) -> None:
@@ -162,6 +165,16 @@ class Ledger:
         for row in self.rows:
             if row._placement is not None:
                 self._off(now, row)
+        for machine in list(self._down):
+            self._machine_up(now, ev.MachineUp(machine))
+
+    def _machine_down(self, now: float, event: ev.MachineDown) -> None:
+        self._down.setdefault(event.machine, now)
+
+    def _machine_up(self, now: float, event: ev.MachineUp) -> None:
+        since = self._down.pop(event.machine, None)
+        if since is not None:
+            self.outages.append((event.machine, since, now))
 
     def _arrived(self, now: float, event: ev.Arrived) -> None:
         self._index[event.job.id] = len(self.rows)

@@ -10,7 +10,8 @@ from dally.core.errors import UserError
 from dally.core.units import show_time
 from dally.report.alarm import below_bound
 from dally.report.bound import Bound, bounds_of
-from dally.report.metrics import Summary, summarise
+from dally.report.columns import job_columns
+from dally.report.metrics import Summary, summarise, useful
 from dally.simulator.experiment import Experiment
 from dally.simulator.run import Run
 from dally.simulator.window import busy_share, measured
@@ -77,7 +78,7 @@ def measure_all(runs: Sequence[Run], experiment: Experiment) -> list[Measured]:
 
 def _measure(run: Run, inside: Run, experiment: Experiment, bound: Bound) -> Measured:
     """JCT and queueing are those of the measured jobs, utilisation that of the window."""
-    summary = summarise(inside, experiment.topology, bound)
+    summary = summarise(inside, experiment.topology, bound, run)
     summary = replace(summary, alarm=below_bound(inside, summary))
     window = run.window
     held = busy_share(run.ledger, window)
@@ -85,7 +86,8 @@ def _measure(run: Run, inside: Run, experiment: Experiment, bound: Bound) -> Mea
         total = sum(row.gpu_seconds for row in run.ledger.rows)
         lost = sum(row.lost_gpu_seconds for row in run.ledger.rows) + run.lost_work_gpu_seconds
         # what loading and work done again take of the window is taken to be what they take of the whole run
-        summary = replace(summary, gpu_utilization=held * max(0.0, 1.0 - lost / total) if total else 0.0)
+        used = held * max(0.0, 1.0 - lost / total) if total else 0.0
+        summary = replace(summary, gpu_utilization=used, useful_utilization=useful(used, job_columns(run.ledger)))
     rows = inside.ledger.rows
     waited = [row for row in rows if (row.queueing or 0.0) > 1e-6 * max(1.0, row.submit)]
     stream = sum(BEFORE not in job.id for job in experiment.trace.jobs)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dally.report.compared import Comparison, Paired, ReportRun, class_means
-from dally.report.groups import groups_of, headline
+from dally.report.groups import groups_of, headline, told_less
 from dally.report.series import level_shares
 from dally.report.wording import (
     count_text,
@@ -43,12 +43,11 @@ def _verdict(comparison: Comparison) -> str:
     groups = groups_of(named)  # ranked: the group of the best comes first
     said = []
     for number, group in enumerate(groups):
-        sentence = headline([named[row] for row in group.members]) + (distance if number == 0 else "")
+        members = [named[row] for row in group.members]
+        sentence = headline(members) + (distance if number == 0 else "") + told_less(members, named)
         said.append(f"told {group.told}, {sentence}" if len(groups) > 1 else sentence)
     once = "" if all(len(group.members) == 1 for group in groups) else " (one run of each: no interval)"
-    text = "; ".join(said) + once
-    if len(groups) > 1:
-        return f"{text[0].upper()}{text[1:]}."
+    text = ". ".join(f"{each[0].upper()}{each[1:]}" if len(groups) > 1 else each for each in said) + once
     return f"It is {text}." if text.startswith("a tie: all") else f"{text}."
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from dally.core.told import NOTHING
 from dally.report.metrics import Summary
 from dally.report.wording import listed, share_text, time_text, times_text
 
@@ -65,7 +66,7 @@ def headline(summaries: Sequence[Summary]) -> str:
     if len(summaries) == 1:
         return f"{tied[0].policy} is alone, with {average}"
     if len(tied) == len(summaries):
-        return f"a tie: all {len(tied)} reach {average}"
+        return f"a tie: all {len(tied)} policies reach {average}"
     head = f"{listed([each.policy for each in tied])} {'tie' if len(tied) > 1 else 'wins'} with {average}"
     if second is None or not second.avg_jct or not tied[0].avg_jct:
         return head
@@ -75,13 +76,33 @@ def headline(summaries: Sequence[Summary]) -> str:
     return f"{head}, {by_how_much(ratio)} sooner than the runner-up, {second.policy} ({time_text(second.avg_jct)})"
 
 
+def told_less(members: Sequence[Summary], summaries: Sequence[Summary]) -> str:
+    """What those who were told less reach, where it matters: nobody was told the same, or one of them is ahead."""
+    mine = _parts(members[0].told)
+    best, _ = first_and_second(members)
+    others = [each for each in summaries if _parts(each.told) < mine]
+    less, _ = first_and_second(others)
+    if not best or not less or best[0].avg_jct is None or less[0].avg_jct is None:
+        return ""
+    ahead = less[0].complete >= best[0].complete and less[0].avg_jct <= best[0].avg_jct
+    if not ahead and len(members) > 1:
+        return ""
+    names = f"{listed([each.policy for each in less])}, told {less[0].told} only, "
+    return f"; {names}{'is no worse' if ahead else 'reaches'}{' with' if ahead else ''} {time_text(less[0].avg_jct)}"
+
+
+def _parts(told: str) -> frozenset[str]:
+    return frozenset(told.split(" and ")) - {NOTHING, ""}
+
+
 def headlines(summaries: Sequence[Summary]) -> list[str]:
     """One sentence per group where there is something to compare."""
     if len(summaries) < 2:
         return []
     groups, said = groups_of(summaries), []
     for group in groups:
-        sentence = headline([summaries[row] for row in group.members])
+        members = [summaries[row] for row in group.members]
+        sentence = headline(members) + told_less(members, summaries)
         said.append(f"Told {group.told}: {sentence}." if group.told else f"{sentence[0].upper()}{sentence[1:]}.")
     if any(len(group.members) > 1 for group in groups):
         said.append(f"{ONE_RUN[0].upper()}{ONE_RUN[1:]}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from dally.report.chapters import Chapter
 from dally.report.compared import Comparison, ReportRun, compare
 from dally.report.findings import findings, verdict
 from dally.report.gantt import gantt
+from dally.report.more import figure_rows
 from dally.report.page import made_by, render_page
 from dally.report.series import BANDS, by_demand, curves, gains, level_shares
 from dally.report.wording import (
@@ -41,6 +43,7 @@ DEFINITIONS = (
     ("× bound", "multiple of a lower bound that no schedule of these jobs on this cluster can beat"),
     ("comm share", "GPU time spent in communication that no computation hides, of all GPU time held"),
     ("utilisation", "GPU time of work that counted, of GPUs × makespan; loading and work done again do not count"),
+    ("useful", "utilisation without communication that nothing hides: a GPU that waits for others is used, not useful"),
     ("lost GPU time", "checkpoints, loading, hand-over and work done again"),
 )
 
@@ -193,9 +196,14 @@ def _table_section(comparison: Comparison) -> str:
                  " mini-batch, and how often jobs were suspended, moved, packed, unpacked and resized.")  # fmt: skip
     return markup.section(
         "table", "The figures", said,
-        f'<div class="card">{markup.summary_rows(comparison.runs)}{sharing}</div>',
+        f'<div class="card">{markup.summary_rows(comparison.runs)}{sharing}{_more(comparison)}</div>',
         f'<div class="spaced">{markup.pair_of(*figures)}</div>',
     )  # fmt: skip
+
+
+def _more(comparison: Comparison) -> str:
+    head, rows = figure_rows([replace(run.summary, policy=run.name) for run in comparison.runs])
+    return f"<details><summary>All figures</summary>{markup.table(head, rows)}</details>"
 
 
 def _bar_alt(comparison: Comparison, field: str, title: str) -> str:

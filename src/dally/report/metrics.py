@@ -17,7 +17,8 @@ from dally.core.ledger import ALONE
 from dally.core.placement import Placement
 from dally.core.topology import Topology
 from dally.report.bound import Bound, bound_of
-from dally.report.columns import Floats, Timeline, job_columns, timeline
+from dally.report.columns import Floats, JobColumns, Timeline, job_columns, timeline
+from dally.report.figures import Figures, figures_of
 from dally.simulator.run import Run
 
 _ON_TIME = 1e-6  # seconds after the deadline that are a rounding
@@ -68,6 +69,8 @@ class Summary:
     deadlines_missed: int = 0
     cost_dollars: float | None = None
     told: str = ""
+    useful_utilization: float | None = None
+    more: Figures = Figures()
     alarm: str = ""  # what is impossible about these figures (`report.alarm`); empty: nothing
 
     def as_dict(self) -> dict[str, Any]:
@@ -79,7 +82,8 @@ class Summary:
         values = _BEFORE_SHARING | values
         known = {field.name: values[field.name] for field in fields(cls)
                  if field.name in values or field.default is MISSING}  # fmt: skip
-        return cls(**known | {"lower_bound": Bound(**values["lower_bound"])})
+        return cls(**known | {"lower_bound": Bound(**values["lower_bound"]),
+                              "more": Figures.from_dict(values.get("more") or {})})  # fmt: skip
 
 
 # what a summary written before GPUs could be shared means by not naming these
@@ -87,8 +91,9 @@ _BEFORE_SHARING: dict[str, Any] = {"shared": False, "suspensions": 0, "suspended
                                    "unpacks": 0, "resizes": 0, "avg_first_minibatches": None}  # fmt: skip
 
 
-def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summary:
-    """All figures of a run. JCT and queueing are over finished jobs, GPU time over all of them.
+def summarise(run: Run, topology: Topology, bound: Bound | None = None, whole: Run | None = None) -> Summary:
+    """All figures of a run; `whole`: the run with the jobs that are not measured too. JCT and queueing are over
+    finished jobs, GPU time over all of them.
 
     Runs that are compared are measured against one bound (`report.bound.bounds_of`): pass it in. Without, it is that of
     this run by itself.
@@ -101,6 +106,7 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
     if ledger.last_end is not None and ledger.first_submit is not None:
         makespan = ledger.last_end - ledger.first_submit
     idle_held = float(jobs.lost_gpu_seconds.sum())  # loading and hand-over
+    utilization = _utilisation(run, topology, timeline(ledger), idle_held, makespan)
     early = (jobs.first_minibatches - jobs.submit)[done & ~np.isnan(jobs.first_minibatches)]
     bound = bound or bound_of(run, topology)
     arrived = set(jobs.job_id)
@@ -127,7 +133,7 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
         comm_share=_ratio(float(jobs.comm_gpu_seconds.sum()), float(jobs.gpu_seconds.sum())),
         comm_seconds=float(jobs.comm.sum()),
         neighbour_seconds=float(jobs.neighbour_loss.sum()),
-        gpu_utilization=_utilisation(run, topology, timeline(ledger), idle_held, makespan),
+        gpu_utilization=utilization,
         preemptions=int(jobs.preemptions.sum()),
         migrations=int(jobs.migrations.sum()),
         shared=ledger.shared or bool(jobs.resizes.any()),
@@ -148,7 +154,17 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None) -> Summa
         deadlines_missed=sum(_missed(ledger.row(job_id).end, due) for job_id, due in deadlines.items()),
         cost_dollars=_dollars(run, topology),
         told=run.told,
+        useful_utilization=useful(utilization, jobs),
+        more=figures_of(run, topology, whole),
     )
+
+
+def useful(utilization: float | None, jobs: JobColumns) -> float | None:
+    """The part of the utilisation in which GPUs computed: without communication that nothing hides."""
+    worked = float(jobs.gpu_seconds.sum() - jobs.lost_gpu_seconds.sum())
+    if utilization is None or worked <= 0:
+        return utilization
+    return utilization * max(0.0, 1.0 - float(jobs.comm_gpu_seconds.sum()) / worked)
 
 
 def _missed(end: float | None, due: float) -> bool:

@@ -27,6 +27,7 @@ class Column:
     texts: Callable[[Sequence[float | None]], list[str]]
     drop: int  # the larger, the sooner it goes; 0 stays
     larger_is_better: bool = False
+    judged: bool = True  # whether one can be best: GPUs that communicate slowly are used too
     shared: bool = False  # only of interest where somebody shared or resized
 
 
@@ -48,7 +49,8 @@ COLUMNS = (
     Column("avg queueing", lambda s: s.avg_queueing, _TIMES, 2),
     Column("p95 queueing", lambda s: s.p95_queueing, _TIMES, 9),
     Column("comm share", lambda s: s.comm_share, _SHARES, 5),
-    Column("utilisation", lambda s: s.gpu_utilization, _SHARES, 4, larger_is_better=True),
+    Column("utilisation", lambda s: s.gpu_utilization, _SHARES, 9, judged=False),
+    Column("useful", lambda s: s.useful_utilization, _SHARES, 4, larger_is_better=True),
     Column("preemptions", lambda s: s.preemptions, _COUNTS, 10),
     Column("first 100", lambda s: s.avg_first_minibatches, _TIMES, 4, shared=True),
     Column("suspensions", lambda s: s.suspensions, _COUNTS, 11, shared=True),
@@ -72,7 +74,7 @@ def column_texts(column: Column, summaries: Sequence[Summary]) -> tuple[list[str
     texts = column.texts(values)
     order = max if column.larger_is_better else min
     found: set[int] = set()
-    for group in groups_of(summaries):
+    for group in groups_of(summaries) if column.judged else ():
         known = [row for row in group.members if values[row] is not None]
         if len(known) < 2 or len({texts[row] for row in known}) == 1:
             continue

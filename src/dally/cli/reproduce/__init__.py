@@ -7,6 +7,7 @@ import click
 from dally.cli.reproduce.dally import dally
 from dally.cli.reproduce.gandiva import gandiva
 from dally.cli.reproduce.gavel import gavel
+from dally.cli.reproduce.released import released
 from dally.cli.reproduce.stash import stash
 from dally.cli.reproduce.tiresias import tiresias
 
@@ -21,8 +22,9 @@ def command() -> None:
     dally reproduce gandiva --draws 1
     dally reproduce gavel --quick
     dally reproduce stash
+    dally reproduce released tiresias --from PATH-TO-THEIR-REPOSITORY
     """
 
 
-for paper in (dally, gandiva, gavel, stash, tiresias):
+for paper in (dally, gandiva, gavel, released, stash, tiresias):
     command.add_command(paper)
