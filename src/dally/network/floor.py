@@ -82,7 +82,7 @@ class LeastCosts:
         own, found = self.wires.machine_level, []
 
         def needed(level: int) -> int:
-            return -(-size // -(-self.room.largest(level) // stride))
+            return -(-size // -(-self._whole.gang.fullest[level][1] // stride))
 
         for top in range(own, self.room.top + 1):
             if any(needed(level) > 1 for level in range(max(top, 1 if own else 0), self.room.top)):
