@@ -13,7 +13,7 @@ from dally.experiments.checks.replay import Replay as JournalReplay
 from dally.experiments.checks.replay import work_by_journal
 from dally.experiments.checks.worlds import variants
 from dally.policies.options import all_policies
-from dally.simulator.faults import Faults
+from dally.simulator.faults import Faults, StartRules
 
 NAMES = [name for name, _ in all_policies()]
 CLUSTERS = [cluster(4), cluster(2, 4), cluster(2, 2, 2), cluster(1, 2, 4, islands=(2, 2)),
@@ -31,6 +31,7 @@ class Case:
     cost: tuple[float, float]
     faulty: int | None  # the seed, where things break
     scale: float
+    starts: StartRules = StartRules()
 
     def faults(self) -> Faults | None:
         if self.faulty is None:
@@ -41,7 +42,7 @@ class Case:
 
     def play(self) -> Played:
         return play(self.jobs, self.topology, self.policy, network=self.network, cost=Flat(*self.cost),
-                    faults=self.faults(), instants=30_000)  # fmt: skip
+                    faults=self.faults(), instants=30_000, starts=self.starts)  # fmt: skip
 
 
 @st.composite
@@ -57,7 +58,8 @@ def cases(draw: st.DrawFn, policy: str, faults: bool | None = None) -> Case:
     faulty = draw(st.integers(0, 99)) if faults or (faults is None and draw(st.booleans())) else None
     return Case(draw(st.sampled_from(variants(policy))), jobs, topology,
                 draw(st.sampled_from(["ideal", "level-penalty"])),
-                draw(st.sampled_from([(0.0, 0.0), (0.0, 2.0), (1.5, 2.5)])), faulty, scale)  # fmt: skip
+                draw(st.sampled_from([(0.0, 0.0), (0.0, 2.0), (1.5, 2.5)])), faulty, scale,
+                draw(st.sampled_from([StartRules(), StartRules(), StartRules(2.0), StartRules(1.0, 0.3, 1)])))  # fmt: skip
 
 
 def runnable(case: Case) -> set[str]:
