@@ -28,10 +28,10 @@ class LargestFirst(RankedPolicy):
     class Options:
         placement: RuleName = option("best-fit", "where a gang goes")
 
-    def rank(self, view, job, now):
+    def rank(self, view, memory, job, now):
         return Rank(-float(job.gpus))
 
-    def plan(self, view, now):
+    def plan(self, view, memory, now):
         return plan_by_rank(view, now, self.place, preempt=False)
 '''
 
