@@ -98,6 +98,18 @@ def test_what_jobs_show_on_several_machines_changes_who_is_consolidated() -> Non
     assert machines(taught, "g") == 1
 
 
+def test_a_gang_that_waits_is_judged_anew_when_the_limit_moves() -> None:
+    # when the teacher ends, p and q leave one GPU free on each machine; g was not to be consolidated when it came
+    specs = [job("teacher", 8, 20, model="resnet50"), job("p", 3, 50, 1), job("q", 3, 80, 2),
+             job("g", 2, 10, 3, model="resnet50")]  # fmt: skip
+    network = "level-penalty[cluster=3]"
+    taught = play(specs, cluster(2, 4), "tiresias", network=network)
+    untaught = play(specs, cluster(2, 4), "tiresias[learn=false]", network=network)
+    assert (untaught.times(Start, "g"), machines(untaught, "g")) == ([20.0], 2)
+    assert (taught.times(Start, "g"), machines(taught, "g")) == ([70.0], 1)
+    assert "not above PACKLIMIT" in said(taught, "g")[0][1] and ", above PACKLIMIT" in said(taught, "g")[-1][1]
+
+
 def test_when_the_only_large_machine_fails_the_fewest_machines_are_counted_anew() -> None:
     topology = mixed_cluster(v100=(8, 4, 4))
     played = play([job("g", 8, 10, 20, model="vgg16")], topology, "tiresias",
