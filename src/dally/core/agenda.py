@@ -16,25 +16,25 @@ Due = tuple[float, int, int, Happens, Any, int]  # time, rank of its kind, order
 class Agenda:
     """A heap. What stops being true is not taken out: it is passed over by its epoch when its time has come."""
 
-    __slots__ = ("_entered", "_heap")
+    __slots__ = ("_entered", "heap")
 
     def __init__(self) -> None:
-        self._heap: list[Due] = []
+        self.heap: list[Due] = []  # the soonest is the first
         self._entered = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def enter(self, time: float, kind: type, happens: Happens, what: object = None, epoch: int = 0) -> None:
         """`kind`: the event it will be, which says what comes first of what is due at one time."""
         self._entered += 1
-        heapq.heappush(self._heap, (time, ORDER[kind], self._entered, happens, what, epoch))
+        heapq.heappush(self.heap, (time, ORDER[kind], self._entered, happens, what, epoch))
 
     def next_time(self) -> float | None:
-        return self._heap[0][0] if self._heap else None
+        return self.heap[0][0] if self.heap else None
 
     def due(self, now: float) -> Iterator[Due]:
         """What is due by now, taken out one by one, in order."""
-        heap = self._heap
+        heap = self.heap
         while heap and heap[0][0] <= now:
             yield heapq.heappop(heap)

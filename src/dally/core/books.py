@@ -74,8 +74,7 @@ class Books:
         view = self.view
         if self._unranked:
             for job in self._unranked.values():
-                if job.state is State.WAITING:
-                    view.waiting.discard(job)
+                if job.state is State.WAITING:  # it was not in the queue before
                     _put(view.waiting, job, policy.rank(view, memory, job, now), policy)
                 elif job.state is State.RUNNING and self.preempts and job.lease_until is None:
                     view.preemptible.discard(job)
@@ -125,11 +124,14 @@ class Books:
 
     # --- what happened --------------------------------------------------------------------------------------
 
-    def happened(self, now: float, event: ev.Event) -> ev.Event | Odd:
-        """Make it part of the state; what does not fit it changes nothing and comes back as odd."""
-        apply = self._apply.get(type(event))
-        why = f"{event!r} is no event" if apply is None else apply(now, event)
-        return event if why is None else Odd(event, why)
+    def happened(self, now: float, events: Sequence[ev.Event]) -> list[ev.Event | Odd]:
+        """Make them part of the state; what does not fit it changes nothing and comes back as odd."""
+        seen: list[ev.Event | Odd] = []
+        for event in events:
+            apply = self._apply.get(type(event))
+            why = f"{event!r} is no event" if apply is None else apply(now, event)
+            seen.append(event if why is None else Odd(event, why))
+        return seen
 
     def _arrived(self, now: float, event: ev.Arrived) -> str | None:
         job = event.job

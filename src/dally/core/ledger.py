@@ -132,7 +132,6 @@ class Ledger:
         self.outages: list[tuple[str, float, float]] = []  # machine, since when, until when
         self._down: dict[str, float] = {}
         self.leaving_gpu_seconds = 0.0  # GPUs kept busy by checkpoints of preempted jobs
-        self.entries = 0
         self.first_submit: float | None = None
         self.last_end: float | None = None
         self._index: dict[str, int] = {}
@@ -151,7 +150,6 @@ class Ledger:
     def __call__(self, instant: Instant) -> None:
         now, sinks = instant.time, self._sinks
         for entries in (instant.happened, instant.decided or ()):
-            self.entries += len(entries)
             for entry in entries:
                 sink = sinks.get(type(entry))
                 if sink is not None:

@@ -104,7 +104,7 @@ class Scheduler:
         """What happened becomes part of the books and of the policy's memory."""
         books = self.books
         self.time = now
-        seen = [books.happened(now, event) for event in events]
+        seen = books.happened(now, events)
         if books.laid_out_before is not None:
             self._relay(books.laid_out_before)
             books.laid_out_before = None
@@ -137,7 +137,7 @@ class Scheduler:
         view.news = self.news
         memory.begin()
         try:
-            plan = self._plan(now)
+            plan = self.policy.plan(view, memory, now) if self.strict else self._plan(now)
             found = self._rules.look(now, plan)
             if isinstance(found, Broken):
                 raise PlanError(self.policy.name, *found)
@@ -160,11 +160,10 @@ class Scheduler:
             self.carry_out(now, decided)
 
     def _plan(self, now: float) -> pl.Plan:
-        if self.strict:
-            return self.policy.plan(self.books.view, self.memory, now)
+        """Whatever is wrong with a policy, the cluster goes on."""
         try:
             return self.policy.plan(self.books.view, self.memory, now)
-        except Exception as error:  # whatever is wrong with a policy, the cluster goes on
+        except Exception as error:
             raise PlanError(self.policy.name, "any", f"its plan failed: {type(error).__name__}: {error}") from error
 
     def _pass_over(self, now: float, error: PlanError) -> list[Decided]:

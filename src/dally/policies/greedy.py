@@ -8,7 +8,6 @@ the back of the order only as far as somebody in front needs their GPUs.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import lru_cache
 
 from dally.core.active import ActiveJob
@@ -150,7 +149,7 @@ def _first(view: View, heads: dict[Demand, int], now: float) -> Bucket:
 
 def _advance(heads: dict[Demand, int], bucket: Bucket) -> None:
     heads[bucket.demand] += 1
-    if heads[bucket.demand] == len(bucket):
+    if heads[bucket.demand] == len(bucket.entries):
         del heads[bucket.demand]
 
 
@@ -159,8 +158,10 @@ def _still_waiting(view: View, evicted: list[ActiveJob], chosen: Chosen) -> list
     buckets = view.waiting.buckets
     if not chosen:
         return list(buckets)
-    started = Counter(job.demand for job, _ in chosen)
-    waiting = [demand for demand, bucket in buckets.items() if len(bucket) > started[demand]]
+    started: dict[Demand, int] = {}
+    for job, _ in chosen:
+        started[job.demand] = started.get(job.demand, 0) + 1
+    waiting = [demand for demand, bucket in buckets.items() if len(bucket.entries) > started.get(demand, 0)]
     return waiting + list(dict.fromkeys(job.demand for job in evicted if job.demand not in waiting))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop
 from typing import Any
 
 from dally.core import events as ev
@@ -95,22 +96,27 @@ class SimulatedWorld:
         return None
 
     def _next_time(self) -> float | None:
-        due = self._agenda.next_time()
+        heap = self._agenda.heap
         arrival = self._jobs[self._arrivals].submit_time if self._arrivals < len(self._jobs) else None
-        return due if arrival is None or (due is not None and due <= arrival) else arrival
+        if heap and (arrival is None or heap[0][0] <= arrival):
+            return heap[0][0]
+        return arrival
 
     def _collect(self, now: float) -> list[ev.Event]:
         """Everything that is due now, in the order of `events.ORDER`."""
         events: list[ev.Event] = []
         late: list[ev.Event] = []
         arrived_rank = ev.ORDER[ev.Arrived]
-        for _, rank, _, happens, what, epoch in self._agenda.due(now):
+        heap = self._agenda.heap  # not through `due`: a generator costs as much as what it yields
+        while heap and heap[0][0] <= now:
+            _, rank, _, happens, what, epoch = heappop(heap)
             happens(now, what, epoch, events if rank < arrived_rank else late)
         entered: list[tuple[Job, Placement]] = []
         delays: dict[str, float] = {}
-        for job_id in [job_id for job_id, (_, due, _) in self._begins.items() if due <= now] if self._begins else ():
-            self._arrive(now, job_id, entered, delays, events)
-            events.sort(key=_order)
+        if self._begins:
+            for job_id in [job_id for job_id, (_, due, _) in self._begins.items() if due <= now]:
+                self._arrive(now, job_id, entered, delays, events)
+                events.sort(key=_order)
         if self._left or entered or (self._slices is not None and self._slices.changed):
             events += self._new_speeds(now, self._left, entered, delays)
             self._left = []
