@@ -338,14 +338,22 @@ class Books:
 
     # --- what is decided ------------------------------------------------------------------------------------
 
-    def news_in(self, plan: Sequence[pl.Action]) -> list[pl.Action]:
-        """The plan without what has been said before: reasons that still hold, a timer that is set."""
-        return [action for action in plan if type(action) not in _SAYINGS or not self._said_before(action)]
-
-    def _said_before(self, action: Any) -> bool:
-        if isinstance(action, pl.Wait):
-            return self.reasons.get(action.who) == action.reason
-        return bool(action.time == self.timer)
+    def news_in(self, plan: Any) -> Any:
+        """The plan without what has been said before: reasons that still hold, a timer that is set. What is no plan is
+        given back as it is, for the rules to say so."""
+        if type(plan) is not list:
+            return plan
+        reasons, timer = self.reasons, self.timer
+        news = []
+        for action in plan:
+            kind = type(action)
+            if kind is pl.Wait:
+                if reasons.get(action.who) == action.reason:
+                    continue
+            elif kind is pl.WakeAt and action.time == timer:
+                continue
+            news.append(action)
+        return news
 
     def decided(self, now: float, plan: Sequence[Decided]) -> None:
         """Make a plan that keeps the rules the state of the house."""
@@ -433,7 +441,6 @@ class Books:
         job.placement = None
 
 
-_SAYINGS = frozenset((pl.Wait, pl.WakeAt))
 _MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
 
 _IN_BETWEEN = {

@@ -48,7 +48,9 @@ class Bucket:
 
     def key(self, position: int, now: float) -> Key:
         base, then, tie, number, _ = self.entries[position]
-        return (base + self.slope * now, then + self.then_slope * now, tie, number)
+        if self.slope or self.then_slope:
+            return (base + self.slope * now, then + self.then_slope * now, tie, number)
+        return (base, then, tie, number)
 
     def job(self, position: int) -> ActiveJob:
         found: ActiveJob = self.entries[position][4]

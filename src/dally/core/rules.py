@@ -63,17 +63,15 @@ class _Look:
         self.said: set[str | pl.Demand] = set()
 
     def at(self, plan: Sequence[pl.Action]) -> Broken | None:
-        moves = False
         for action in plan:
             if type(action) in _MOVES:
-                moves = True
                 rule = self._vacating(action)
                 if rule is not None:
                     return Broken(getattr(action, "job", "any"), rule)
         for action in plan:
             check = _CHECKS.get(type(action))
             if check is None:
-                if not moves or type(action) is not pl.Preempt:
+                if type(action) is not pl.Preempt:
                     return Broken("any", f"the plan holds {action!r}, which is no action of a policy")
                 continue
             rule = check(self, action)

@@ -138,10 +138,11 @@ class Scheduler:
         memory.begin()
         try:
             plan = self.policy.plan(view, memory, now) if self.strict else self._plan(now)
-            found = self._rules.look(now, plan)
+            news = books.news_in(plan)
+            found = self._rules.look(now, news)
             if isinstance(found, Broken):
                 raise PlanError(self.policy.name, *found)
-            decided: list[Decided] = [*books.answers, *books.news_in(plan), *found] if plan or books.answers else []
+            decided: list[Decided] = [*books.answers, *news, *found] if books.answers or found else news
             self.write(now, decided)
         except PlanError as error:
             memory.drop()

@@ -38,7 +38,7 @@ def plan_in_order(view: View, now: float, place: Rule) -> Plan:
     chosen: Chosen = []
     blocked: Demand | None = None
     while heads and blocked is None:
-        bucket = _first(view, heads, now)
+        bucket, _ = _first(view, heads, now)
         settled = _fits(bucket.demand, free)
         if settled is None:
             blocked = bucket.demand
@@ -76,9 +76,8 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
                 del heads[demand]  # free GPUs only get fewer: nobody else of this demand fits either
             if not heads:
                 break
-        bucket = _first(view, heads, now)
+        bucket, key = _first(view, heads, now)
         demand = bucket.demand
-        key = bucket.key(heads[demand], now)
         while released and released[-1][0] < key:
             settle_foremost_released()
         settled = _fits(demand, free)
@@ -115,7 +114,10 @@ class _Back:
             tails = self.tails = [(bucket.key(-1, self.now), bucket, len(bucket) - 1)
                                   for bucket in self.view.preemptible.buckets.values()]  # fmt: skip
         while tails:
-            index = max(range(len(tails)), key=lambda i: tails[i][0])
+            index = 0
+            for other in range(1, len(tails)):
+                if tails[other][0] > tails[index][0]:
+                    index = other
             found, bucket, position = tails[index]
             if found <= key:
                 return None
@@ -142,9 +144,17 @@ def _fits(demand: Demand, free: dict[str, int]) -> str | None:
     return kind if free.get(kind, 0) >= demand.gpus else None
 
 
-def _first(view: View, heads: dict[Demand, int], now: float) -> Bucket:
+def _first(view: View, heads: dict[Demand, int], now: float) -> tuple[Bucket, Key]:
+    """Whose head is first of all, and the key it is first by."""
     buckets = view.waiting.buckets
-    return min((buckets[d] for d in heads), key=lambda b: b.key(heads[b.demand], now))
+    found: tuple[Bucket, Key] | None = None
+    for demand, position in heads.items():
+        bucket = buckets[demand]
+        key = bucket.key(position, now)
+        if found is None or key < found[1]:
+            found = bucket, key
+    assert found is not None
+    return found
 
 
 def _advance(heads: dict[Demand, int], bucket: Bucket) -> None:
