@@ -19,7 +19,7 @@ from dally.core.ranking import BadRankError, Rank, Ranking
 from dally.core.reasons import Reason, Token
 from dally.core.residents import Residents
 from dally.core.sharing import Groups, Interference
-from dally.core.states import ENDED, State, possible
+from dally.core.states import ENDED, TRANSITIONS, State, possible
 from dally.core.topology import Topology, changed
 
 
@@ -38,7 +38,7 @@ class Books:
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
         self.view.down, self.view.reasons = self.down, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
-        self._unranked: dict[str, ActiveJob] = {}
+        self.unranked: dict[str, ActiveJob] = {}
         self._lay_out(shares)
         self._apply: dict[type, Callable[[float, Any], str | None]] = {
             ev.Arrived: self._arrived, ev.Finished: self._ended("finish"), ev.Failed: self._ended("fail"),
@@ -72,14 +72,20 @@ class Books:
     def rank(self, policy: Policy, memory: Memory, now: float, named: Iterable[ActiveJob]) -> None:
         """Put those whose place has changed where they belong: by what happened, or because the policy names them."""
         view = self.view
-        if self._unranked:
-            for job in self._unranked.values():
-                if job.state is State.WAITING:  # it was not in the queue before
-                    _put(view.waiting, job, policy.rank(view, memory, job, now), policy)
-                elif job.state is State.RUNNING and self.preempts and job.lease_until is None:
-                    view.preemptible.discard(job)
-                    _put(view.preemptible, job, policy.rank(view, memory, job, now), policy)
-            self._unranked.clear()
+        if self.unranked:
+            waiting, rank = view.waiting, policy.rank
+            job = None
+            try:
+                for job in self.unranked.values():
+                    if job.state is State.WAITING:  # it was not in the queue before
+                        waiting.add(job, rank(view, memory, job, now))
+                    elif self.preempts and job.state is State.RUNNING and job.lease_until is None:
+                        view.preemptible.discard(job)
+                        view.preemptible.add(job, rank(view, memory, job, now))
+            except BadRankError as error:
+                assert job is not None
+                raise PlanError(policy.name, job.id, str(error)) from None
+            self.unranked.clear()
         for job in named or ():
             if type(job) is not ActiveJob:
                 raise PlanError(policy.name, str(job), "hear must return jobs of the view whose rank has changed, not "
@@ -94,7 +100,7 @@ class Books:
         for ranking in (self.view.waiting, self.view.preemptible):
             for job in list(ranking):
                 ranking.discard(job)
-        self._unranked = {job.id: job for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING)}
+        self.unranked = {job.id: job for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING)}
         self.rank(policy, memory, now, ())
 
     def share_out(self, shares: bool) -> None:
@@ -216,7 +222,7 @@ class Books:
         if job.state is not State.LOST:
             return f"it is {job.state.value}; contact with it was not lost"
         job.move("find" if job.placement is not None else "find-yielding")
-        self._unranked[job.id] = job
+        self.unranked[job.id] = job
         return None
 
     def _machine_down(self, now: float, event: ev.MachineDown) -> str | None:
@@ -295,7 +301,7 @@ class Books:
         if job.placement is None or job.lease_until is None or job.lease_until > now:
             return "it has no lease that ends now"
         job.lease_until = None
-        self._unranked[job.id] = job
+        self.unranked[job.id] = job
         return None
 
     def _started(self, now: float, event: ev.Started) -> str | None:
@@ -305,7 +311,7 @@ class Books:
         job.accrue(now)
         job.move("begin")
         job.speed, job.progress_from = 1.0, now
-        self._unranked[job.id] = job
+        self.unranked[job.id] = job
         return None
 
     def _measured(self, now: float, event: ev.Measured) -> str | None:
@@ -316,13 +322,13 @@ class Books:
             return "its figures are no measurements"
         job.accrue(now)
         if job.state is State.STARTING:
-            job.move("begin")
+            job.state = BEGUN
         job.speed, job.step_time, job.exposed = event.speed, event.step_time, event.exposed
         job.neighbours = event.neighbours
         if event.delay > 0:
             job.progress_from = now + event.delay
         if job.lease_until is None:
-            self._unranked[job.id] = job
+            self.unranked[job.id] = job
         return None
 
     def _not_expected(self, job: ActiveJob | None, job_id: str) -> str:
@@ -417,7 +423,7 @@ class Books:
 
     def _enqueue(self, now: float, job: ActiveJob) -> None:
         job.last_change = now
-        self._unranked[job.id] = job
+        self.unranked[job.id] = job
 
     def _release(self, now: float, job: ActiveJob) -> None:
         """The job has no GPUs from now on."""
@@ -441,6 +447,7 @@ class Books:
         job.placement = None
 
 
+BEGUN = TRANSITIONS["begin"][State.STARTING]  # looked up once: it happens at every start
 _MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
 
 _IN_BETWEEN = {

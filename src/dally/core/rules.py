@@ -27,10 +27,11 @@ class Broken(NamedTuple):
 class Rules:
     """Looks at the state of the house and never changes it."""
 
-    __slots__ = ("_interference", "_jobs", "_shares", "_view")
+    __slots__ = ("_look", "_shares", "_view")
 
     def __init__(self, view: View, jobs: Mapping[str, ActiveJob], interference: Interference, shares: bool) -> None:
-        self._view, self._jobs, self._interference, self._shares = view, jobs, interference, shares
+        self._view, self._shares = view, shares
+        self._look = _Look(view, jobs, interference, shares)
 
     def look(self, now: float, plan: Sequence[pl.Action]) -> Broken | list[Leaving]:
         """The first rule the plan breaks; where it keeps them all, which GPUs those it preempts keep until they have
@@ -39,7 +40,8 @@ class Rules:
             return Broken("any", f"the plan is {type(plan).__name__} {plan!r:.60}, and must be a list of actions")
         if not plan:
             return _unexplained(self._view, (), ()) or []
-        look = _Look(now, self._view, self._jobs, self._interference, self._shares)
+        look = self._look
+        look.begin(now)
         if not self._shares:
             return look.at(plan) or look.leaving()
         with self._view.groups.trial():
@@ -52,10 +54,14 @@ class _Look:
     __slots__ = ("freed", "groups", "interference", "jobs", "masks", "now", "said", "shares", "started", "taken",
                  "vacated", "view")  # fmt: skip
 
-    def __init__(self, now: float, view: View, jobs: Mapping[str, ActiveJob], interference: Interference,
-                 shares: bool) -> None:  # fmt: skip
-        self.now, self.view, self.jobs, self.interference, self.shares = now, view, jobs, interference, shares
-        self.groups, self.masks = view.groups, view.free.masks
+    def __init__(self, view: View, jobs: Mapping[str, ActiveJob], interference: Interference, shares: bool) -> None:
+        self.view, self.jobs, self.interference, self.shares = view, jobs, interference, shares
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        """Another plan: nothing is vacated, given out or said yet."""
+        self.now = now
+        self.groups, self.masks = self.view.groups, self.view.free.masks
         self.vacated: dict[str, type] = {}
         self.started: dict[str, pl.Demand] = {}
         self.freed: dict[int, int] = {}

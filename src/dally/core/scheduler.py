@@ -74,6 +74,7 @@ class Scheduler:
         self._unwritten: list[Happened] = []  # part of the books, not yet of the journal
         self.news: list[Happened] = []  # what the policy has not planned with yet
         self._listens = _listens(policy)
+        self._drafts = bool(self.memory.fields())  # who remembers nothing has nothing to undo
         policy.attach(self.books.view, self.memory)
 
     @property
@@ -111,7 +112,8 @@ class Scheduler:
         self.events += len(seen)
         self._unwritten += seen
         self.news += seen
-        self.hear(now, seen)
+        if self._listens or books.unranked:
+            self.hear(now, seen)
 
     def hear(self, now: float, entries: Sequence[Entry]) -> None:
         """The policy hears of entries it has not decided itself, and jobs are ranked anew."""
@@ -135,7 +137,9 @@ class Scheduler:
         books, memory = self.books, self.memory
         view = books.view
         view.news = self.news
-        memory.begin()
+        drafts = self._drafts
+        if drafts:
+            memory.begin()
         try:
             plan = self.policy.plan(view, memory, now) if self.strict else self._plan(now)
             news = books.news_in(plan)
@@ -153,7 +157,8 @@ class Scheduler:
             memory.drop()
             raise
         else:
-            memory.keep()
+            if drafts:
+                memory.keep()
         self.news = []
         books.answers.clear()
         if decided:
@@ -196,8 +201,9 @@ class Scheduler:
     def write(self, now: float, decided: Sequence[Decided] | None) -> None:
         """One record of what happened since the last one and what was decided; `None`: nobody was asked."""
         if self._unwritten or decided:
-            self.journal.write(Instant(now, tuple(self._unwritten), None if decided is None else tuple(decided)))
-            self._unwritten = []
+            instant = Instant(now, tuple(self._unwritten), None if decided is None else tuple(decided))
+            self.journal.write(instant)
+            self._unwritten.clear()
 
     def reason(self, job_id: str) -> Reason | None:
         """Why a job does not run."""
@@ -215,7 +221,7 @@ class Scheduler:
         self.policy = policy
         self._listens = _listens(policy)
         self.resume_with(policy.new_memory())
-        self.hear(now, books.as_found())
+        policy.hear(books.view, self.memory, now, books.as_found())  # everybody is ranked anew anyway
         books.rank_all(policy, self.memory, now)
         if written:
             self.write(now, [InCharge(policy.name)])
@@ -223,6 +229,7 @@ class Scheduler:
     def resume_with(self, memory: Memory) -> None:
         """The policy goes on with this memory; its caches are made anew."""
         self.memory = memory
+        self._drafts = bool(memory.fields())
         for ranking in (self.books.view.waiting, self.books.view.preemptible):
             ranking.unwatch()
         self.policy.attach(self.books.view, memory)
