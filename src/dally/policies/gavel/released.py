@@ -338,7 +338,9 @@ class ReleasedRounds:
                 free.take(placement)
                 plan.append(Migrate(job_id, placement) if running else Start(job_id, placement))
         # a round that begins late by a rounding may be as short as that: its last job ends any moment now
-        plan.append(WakeAt(waking if waking > now else now + _PATIENCE))
+        # and where nothing is heard yet of a job that was to start, a round of its last step is not looked at anew
+        starting = any(view.job(job_id).state is State.STARTING for job_id in memory.turns)
+        plan.append(WakeAt(waking if waking > (now + _PATIENCE if starting else now) else now + _PATIENCE))
         return plan
 
 
