@@ -22,7 +22,6 @@ from dally.core.errors import UserError
 from dally.core.journal import Instant
 from dally.core.journal_text import JournalText, read_header, text_for
 from dally.core.topology import Topology
-from dally.core.topology_text import topology_from_plain
 from dally.store.journal_file import JournalReader, sync
 
 
@@ -256,13 +255,6 @@ def _mend(folder: Path) -> tuple[dict[str, Any], Topology, int]:
         sync(file)
     given = {name: value for name, value in about.items() if name not in ("journal", "topology", "instants")}
     return given, text.topology, first + count
-
-
-def first_topology(folder: Path) -> Topology:
-    """The cluster as it was at the beginning of the oldest segment that is kept."""
-    path = segments(folder)[0][1]
-    with path.open("rb") as file:
-        return topology_from_plain(read_header(file.readline().decode(), str(path))["topology"])
 
 
 def _locked(folder: Path) -> IO[bytes]:
