@@ -59,7 +59,7 @@ def shape(names: tuple[str, str], rate: str) -> None:
 @pytest.mark.torch
 def test_the_network_stall_grows_as_the_link_shrinks(shaped: tuple[str, str], tmp_path: Path) -> None:
     stalls = []
-    for rate in ("100mbit", "8mbit"):  # 77 kB of gradients take 6 ms and 77 ms
+    for rate in ("100mbit", "4mbit"):  # 77 kB of gradients take 6 ms and 154 ms
         shape(shaped, rate)
         found = profiled(
             tmp_path / f"{rate}.yaml", "-n", "2", "--no-trace", "--only", "all", "--only", "apart", "--threads", "1",
@@ -67,7 +67,7 @@ def test_the_network_stall_grows_as_the_link_shrinks(shaped: tuple[str, str], tm
         )  # fmt: skip
         assert found["apart"][0]["machines"] == 2 and found["apart"][0]["link"] == rate
         stalls.append(found["stalls"]["network"]["seconds"])
-    assert stalls[1] > 0.040 and stalls[1] > 1.5 * stalls[0]
+    assert stalls[1] > 0.080 and stalls[1] > 1.5 * stalls[0]
 
 
 @pytest.mark.torch
