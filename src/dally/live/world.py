@@ -155,7 +155,9 @@ class LiveWorld:
                 events.append(ev.Started(report.job))
         elif isinstance(report, Stepped):
             attempt.saved = attempt.saved if report.saved is None else report.saved
-            speed = 1.0 if report.speed is None else report.speed
+            reference = self.programs[report.job].reference
+            speed = 1.0 if reference is None or not report.step_time else reference / report.step_time
+            speed = speed if report.speed is None else report.speed
             events.append(ev.Measured(report.job, speed, report.step_time, report.exposed))
         elif isinstance(report, NotBegun):
             del self._attempts[report.job]
@@ -266,7 +268,8 @@ class LiveWorld:
             self._attempts[attempt.job] = attempt
             attempt.told = True
             names = tuple(self.topology.machine_names[machine] for machine, _ in attempt.placement.slices)
-            self.engine.start(Order(attempt.job, attempt.number, attempt.placement, names, self.programs[attempt.job]))
+            self.engine.start(Order(attempt.job, attempt.number, attempt.placement, names, self.programs[attempt.job],
+                                    attempt.number - 1))  # fmt: skip
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
 
     def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
