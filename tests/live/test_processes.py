@@ -65,7 +65,7 @@ def run(topology: Topology, policy: str, submissions: list[tuple[Job, list[str]]
         Scheduler(topology, make_policy(policy), world, Journal(ledger)).run()
         assert not engine.running()
     finally:
-        engine.close()
+        engine.clear()
     return ledger
 
 

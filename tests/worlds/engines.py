@@ -34,6 +34,8 @@ class PretendEngine:
         self._since: dict[tuple[str, int], float] = {}
         self._orders: dict[tuple[str, int], Order] = {}
         self._due: list[tuple[float, int, str, tuple[str, int], Report]] = []
+        self._begun: set[tuple[str, int]] = set()
+        self._told: list[Report] = []
         self._order = 0
         self._woken = False
 
@@ -53,13 +55,13 @@ class PretendEngine:
             self._later(self.clock.now() + (self.leaving if grace > 0 else 0.0), "over", key, Exited(*key, code))
 
     def observe(self, patience: float) -> Sequence[Report]:
-        if self._woken:
+        if self._woken or self._told:
             self._woken, patience = False, 0.0
         until = self.clock.now() + patience
         if self._due and self._due[0][0] <= until:
             until = max(self.clock.now(), self._due[0][0])
         self.clock.time = until
-        found: list[Report] = []
+        found, self._told = self._told, []
         while self._due and self._due[0][0] <= until:
             _, _, what, key, report = heapq.heappop(self._due)
             if self._happens(until, what, key):
@@ -73,6 +75,7 @@ class PretendEngine:
             return False  # it is over already
         if what == "began":
             self._since[key] = now
+            self._begun.add(key)
             for gpu in _gpus(self._orders[key]):
                 self.held[gpu] = self.held.get(gpu, 0) + 1
                 self.most = max(self.most, self.held[gpu])
@@ -97,6 +100,26 @@ class PretendEngine:
         self._order += 1
         heapq.heappush(self._due, (time, self._order, what, key, report))
 
+    def suspend(self, job: str, attempt: int) -> None:
+        raise AssertionError("this engine cannot suspend, and says so")
+
+    resume = suspend
+
+    def adopt(self, job: str, attempt: int) -> None:
+        """What an attempt came to: it goes on, or it never began, or nobody knows."""
+        key = (job, attempt)
+        if key in self._since:
+            report: Report = Began(*key)
+        elif key in self._begun:
+            report = Vanished(*key, "it is gone")
+        else:
+            self._orders.pop(key, None)
+            report = NotBegun(*key, "it never began")
+        self._told.append(report)
+
+    def forget(self, job: str, attempt: int) -> None:
+        self._begun.discard((job, attempt))
+
     def wake(self) -> None:
         self._woken = True
 
@@ -104,6 +127,9 @@ class PretendEngine:
         return dict(self._since.keys())
 
     def close(self) -> None:
+        pass
+
+    def clear(self) -> None:
         for key in list(self._orders):
             self._gone(key)
 

@@ -2,14 +2,15 @@
 
 An engine is told to start or stop an *attempt* of a job and answers in its own time through `observe`. It decides
 nothing, remembers no plans, and may be slow, refuse, repeat itself or report what happened long ago: every report
-names the attempt it is about, so that what is late is known to be late.
+names the attempt it is about, so that what is late is known to be late. Attempts outlive the engine: whoever comes
+after it asks about each with `adopt`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from dally.core.placement import Placement
 
@@ -22,6 +23,12 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str | None = None
     grace: float = 10.0  # seconds between being asked to leave and being put out
+    signal: str = "TERM"  # how it is asked to leave
+    processes: Literal["machine", "gpu"] = "machine"  # one process per machine of the placement, or per GPU
+    checkpoint: str | None = None  # directory of its checkpoints; None: the engine chooses one
+    time_limit: float | None = None  # seconds one attempt may run; then it is asked to leave, and put out
+    output: str | None = None  # file that gets what it prints; None: the attempt's own, rotated
+    reference: float | None = None  # seconds a step takes at full speed, where a profile says so
 
 
 class Order(NamedTuple):
@@ -32,6 +39,8 @@ class Order(NamedTuple):
     placement: Placement
     machines: tuple[str, ...]  # names of the machines of the placement, in its order
     program: Program
+    restarts: int = 0  # attempts of this job that began before
+    name: str = ""  # what people call the job
 
 
 class Began(NamedTuple):
@@ -81,11 +90,15 @@ Report = Began | NotBegun | Exited | Vanished | Stepped
 
 
 class Engine(Protocol):
-    """Start, stop, observe."""
+    """Start, stop, observe; and take up what an engine before this one started.
+
+    `Began` of an attempt is always reported before its `Exited` or `Vanished`, also where the engine learns of both
+    at once. A report may come twice.
+    """
 
     @property
     def shares(self) -> bool:
-        """Whether several jobs can hold the same GPUs in turns."""
+        """Whether several jobs can hold the same GPUs in turns: whether it can `suspend` and `resume`."""
         ...
 
     def start(self, order: Order) -> None:
@@ -93,7 +106,25 @@ class Engine(Protocol):
         ...
 
     def stop(self, job: str, attempt: int, grace: float) -> None:
-        """Ask the attempt to leave; put it out after the grace. Of an attempt that is over: nothing."""
+        """Ask the attempt to leave; put it out after the grace (0: at once). Of one that is over: nothing. One that has
+        not begun yet never will."""
+        ...
+
+    def suspend(self, job: str, attempt: int) -> None:
+        """Halt all its processes where they are. It keeps its GPUs' memory, and can be asked to leave all the same."""
+        ...
+
+    def resume(self, job: str, attempt: int) -> None:
+        """Let a suspended attempt go on."""
+        ...
+
+    def adopt(self, job: str, attempt: int) -> None:
+        """This attempt was recorded as started, by this engine or another: find out what became of it, and watch it on.
+        Answered through `observe`; by `NotBegun` only if it never began *and never will*, whoever may still try."""
+        ...
+
+    def forget(self, job: str, attempt: int) -> None:
+        """The end of this attempt is on record elsewhere: what was kept to tell it may go. Its output stays."""
         ...
 
     def observe(self, patience: float) -> Sequence[Report]:
@@ -105,9 +136,13 @@ class Engine(Protocol):
         ...
 
     def running(self) -> Mapping[str, int]:
-        """Attempts that really run at this moment, by job."""
+        """Attempts that really run at this moment, by job, whoever started them."""
         ...
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Let go: attempts go on without this engine, for another one to adopt."""
+        ...
+
+    def clear(self) -> None:
+        """Put out everything that runs, whoever started it; return when it is gone."""
         ...

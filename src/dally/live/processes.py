@@ -78,7 +78,32 @@ class ProcessEngine:
         with self._lock:
             return {job: attempt for (job, attempt), process in self._processes.items() if process.poll() is None}
 
+    def suspend(self, job: str, attempt: int) -> None:
+        with self._lock:
+            process = self._processes.get((job, attempt))
+        if process is not None:
+            _signal_group(process, signal.SIGSTOP)
+
+    def resume(self, job: str, attempt: int) -> None:
+        with self._lock:
+            process = self._processes.get((job, attempt))
+        if process is not None:
+            _signal_group(process, signal.SIGCONT)
+
+    def adopt(self, job: str, attempt: int) -> None:
+        """Nothing outlives this engine but what it started itself."""
+        if self.running().get(job) == attempt:
+            self._reports.put(Began(job, attempt))
+        else:
+            self._reports.put(NotBegun(job, attempt, "it was not started here"))
+
+    def forget(self, job: str, attempt: int) -> None:
+        pass
+
     def close(self) -> None:
+        pass
+
+    def clear(self) -> None:
         with self._lock:
             processes = list(self._processes.values())
         for process in processes:

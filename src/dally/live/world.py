@@ -46,6 +46,7 @@ class LiveWorld:
         self.topology = topology
         self.programs: dict[str, Program] = {}
         self.terms: dict[str, Terms] = {}
+        self.names: dict[str, str] = {}  # what people call their jobs
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
         self._work_at = work_at or (lambda job, now: 0.0)  # work a job has done, as the books have it
         self._quits = False
@@ -339,7 +340,8 @@ class LiveWorld:
             self._queue.remove(attempt)
             self._told[attempt.key] = attempt
             names = tuple(self.topology.machine_names[machine] for machine, _ in attempt.placement.slices)
-            self.engine.start(Order(*attempt.key, attempt.placement, names, self.programs[attempt.job]))
+            self.engine.start(Order(*attempt.key, attempt.placement, names, self.programs[attempt.job],
+                                    restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
 
     def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
