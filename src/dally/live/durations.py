@@ -85,6 +85,7 @@ class Drawn:
         """`others`: what jobs in the queue declare; stands in for jobs that have ended where none has."""
         self._estimates, self._seed, self._names = estimates or Declared(), seed, history.names
         self._declared = sorted(others)
+        self._used: dict[str, None] = {}  # what draws stood on so far
         self._all = sorted(past.ran for past in history.past if past.ran > 0)
         self._by_user: dict[str, list[float]] = {}
         self._by_name: dict[tuple[str, str], list[float]] = {}
@@ -109,18 +110,11 @@ class Drawn:
 
     @property
     def basis(self) -> str:
-        if self._ratios and len(self._ratios) >= ENOUGH:
-            declared = f"declared durations with the error of the {len(self._ratios):,} jobs that ended"
-        else:
-            declared = f"declared durations, taken to be off by a log-normal factor (σ = {SPREAD:g})"
-        if self._all:
-            ended = len(self._all)
-            other = f"the run time{'s' if ended > 1 else ''} of {ended:,} ended job{'s' if ended > 1 else ''} for the others"
-        elif self._declared:
-            other = "for the others what their neighbours in the queue declare, since no job has ended yet"
-        else:
-            return NOBODY_KNOWS
-        return f"{declared}; {other}"
+        return "; ".join(self._used) or NOBODY_KNOWS
+
+    def _stands_on(self, what: str) -> None:
+        if what not in self._used:
+            self._used[what] = None
 
     def work(self, job: ActiveJob, done: float, future: int) -> float | None:
         chance = random.Random(f"{self._seed}/{future}/{job.id}").random()
@@ -129,11 +123,18 @@ class Drawn:
             ratios = self._ratios_by_user.get(job.job.user or "", [])
             ratios = ratios if len(ratios) >= ENOUGH else self._ratios
             if len(ratios) >= ENOUGH:
+                self._stands_on(f"declared durations, off as those of {len(self._ratios):,} ended jobs were")
                 return said * _one_of(ratios, done / said, chance)
+            self._stands_on(f"declared durations, taken to be off by a log-normal factor (σ = {SPREAD:g})")
             return said * _log_normal(done / said, chance)
         found = self._alike(job)
         if not found:
             return None
+        if self._all:
+            count = f"the {len(self._all):,} jobs" if len(self._all) > 1 else "the one job"
+            self._stands_on(f"run times of {count} that ended, for jobs that declare none")
+        else:
+            self._stands_on("what others in the queue declare, for jobs that declare nothing: none has ended yet")
         if len(found) >= ENOUGH:
             return _one_of(found, done, chance)
         middle = math.exp(sum(map(math.log, found)) / len(found))

@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from dally.core import events as ev
+from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
 from dally.core.estimates import Declared, Estimates
 from dally.core.job import Job
-from dally.core.journal import Journal
+from dally.core.journal import Instant, Journal, flat
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference
 from dally.core.snapshot import load, load_memory
@@ -120,9 +121,13 @@ class Budget:
     def over(self) -> bool:
         return self._spent() >= self._end
 
+    @property
+    def left(self) -> float:
+        return max(0.0, self._end - self._spent())
+
     def part(self, share: float) -> Budget:
         """A share of what is left."""
-        return Budget(max(0.0, self._end - self._spent()) * share, self._spent)
+        return Budget(self.left * share, self._spent)
 
 
 def estimate_start(state: Saved, job_id: str, policy: str | None = None, known: Known | None = None, *,
@@ -198,7 +203,7 @@ def _estimate(found: list[float], futures: Futures, samples: int, cut: bool, rea
     if found and max(found) == 0.0:
         return Estimate(0.0, 0.0, 0.0, len(found), False, "the policy starts it at once", False, tuple(found))
     if not found:
-        basis = f"time was up before one future was looked at to its end; in that one it had not started by then; {basis}"
+        basis = f"time was up in the middle of the first future; until then it had not started; {basis}"
         return Estimate(reached, None, None, 0, True, basis, True)
     if all(math.isinf(start) for start in found):
         if unknown and basis != NOBODY_KNOWS:
@@ -265,7 +270,8 @@ def _wider(job: Job, topology: Topology) -> Iterator[Change]:
 
 def alternatives(state: Saved, job_id: str, policy: str | None = None, known: Known | None = None, *,
                  samples: int = SAMPLES, budget: float = BUDGET, seed: int = 0, durations: Durations | None = None,
-                 now: float | None = None, most: int = 4, instead_of: Estimate | None = None) -> list[dict[str, Any]]:  # fmt: skip
+                 now: float | None = None, most: int = 4,
+                 instead_of: Estimate | None = None) -> list[dict[str, Any]]:  # fmt: skip
     """What would make it start sooner: cancelled, and submitted anew as something else. Only what helps is listed."""
     futures = Futures(state, policy, known, seed=seed, durations=durations, now=now)
     job, spent = futures.job(job_id), Budget(budget)
@@ -278,18 +284,20 @@ def _helpful(futures: Futures, job: Job, first: tuple[ev.Event, ...], than: Esti
              most: int) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Changes that start sooner than that, each with its estimate, until one starts at once or time is up."""
     tried = list(changes(job, futures.topology))
-    count = 0
+    count, fewer = 0, than  # still fewer GPUs must be better than fewer
     for number, change in enumerate(tried):
         if budget.over or count == most:
             return
         changed = replace(change.job, id=f"{job.id}'", submit_time=futures.now)
         found = starts(futures, changed.id, (*first, ev.Arrived(changed)), min(samples, max(1, than.samples)),
                        budget.part(1.0 / (len(tried) - number)))  # fmt: skip
-        if sooner(found, than):
+        if sooner(found, fewer if "→" in change.text else than):
             count += 1
             yield {"change": change.text, "estimate": found.plain()}
-            if found.high == 0.0 and "→" in change.text:
-                return  # still fewer GPUs would not start before that either
+            if "→" in change.text:
+                fewer = found
+                if found.high == 0.0:
+                    return
 
 
 def sooner(one: Estimate, than: Estimate) -> bool:
@@ -316,6 +324,8 @@ def dry_run(state: Saved, job: Job, policy: str | None = None, known: Known | No
         raise UserError(f"there is a job {job.id!r} already")
     job = replace(job, submit_time=futures.now)
     scheduler, _ = futures.begin()
+    seen: list[Instant] = []
+    scheduler.journal = Journal(seen.append)
     scheduler.step(futures.now, [ev.Arrived(job)])
     active, reason = scheduler.jobs[job.id], scheduler.reason(job.id)
     answer: dict[str, Any] = {"starts": "later", "reason": None, "why": None, "machines": None, "level": None,
@@ -324,9 +334,7 @@ def dry_run(state: Saved, job: Job, policy: str | None = None, known: Known | No
         answer.update(reason=reason.token.label, why=reason.sentence)
     if active.placement is not None:
         answer.update(starts="now", **where(active, scheduler, futures.known.estimates))
-        answer["preempts"] = [each.id for each in scheduler.jobs.values()
-                              if each.placement is None and each.last_change == futures.now and each.preemptions
-                              and each.state is not State.REJECTED and _had(futures.state, each.id)]  # fmt: skip
+        answer["preempts"] = [entry.job for _, entry in flat(seen) if isinstance(entry, pl.Preempt)]
         return answer
     if active.state is State.REJECTED:
         answer.update(starts="never", alternatives=list(_possible(futures, job, samples, spent)))
@@ -335,11 +343,6 @@ def dry_run(state: Saved, job: Job, policy: str | None = None, known: Known | No
     answer.update(estimate=estimate.plain(), alternatives=list(
         _helpful(futures, job, (), estimate, samples, spent, 4)))  # fmt: skip
     return answer
-
-
-def _had(state: Saved, job_id: str) -> bool:
-    """Whether it had GPUs when the snapshot was made."""
-    return job_id in state["holding"]
 
 
 def _possible(futures: Futures, job: Job, samples: int, budget: Budget) -> Iterator[dict[str, Any]]:

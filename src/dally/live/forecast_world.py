@@ -1,4 +1,4 @@
-"""A world that goes on from a snapshot into one possible future: what runs ends when a draw says so, and nothing breaks.
+"""A world that goes on from a snapshot into one possible future: jobs end when a draw says so, and nothing breaks.
 
 Jobs that are told to start run at once, at the speed that a profile knows for their GPUs; those that are preempted
 leave at once and keep what they have done. Nobody submits anything, and machines stay as they are.
