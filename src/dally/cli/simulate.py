@@ -15,8 +15,8 @@ from dally.core.errors import UserError
 @click.command()
 @click.option("--policy", "-p", metavar="P", help="name or name[option=value,…]; see `dally policies`.")
 @click.option("--snapshot", metavar="FILE|URL",
-              help="Not a trace but the queue of a service as it is now (docs/explain.md): its URL, or a file with what "
-                   "`dally journal snapshot` or its /v1/snapshot says.")  # fmt: skip
+              help="Not a trace but the queue of a service as it is now (docs/explain.md): its URL, or a file that "
+                   "`dally journal snapshot` wrote or its /v1/snapshot gave.")  # fmt: skip
 @click.option("--policies", metavar="P1,P2,…", help="With --snapshot: these, beside the one in charge.")
 @click.option("--samples", type=click.IntRange(min=1, max=1000), show_default="10",
               help="With --snapshot: possible futures that each policy goes through.")  # fmt: skip

@@ -107,7 +107,7 @@ def _verdict(against: dict[str, Any] | None) -> str:
 def _notes(found: WhatIf) -> list[str]:
     count = len(found.prospects[0].outcomes)
     notes = [f"{count} possible futures, the same for every policy; {found.basis}",
-             "nobody submits anything more, nothing breaks, and preempted jobs leave at once and lose nothing"]  # fmt: skip
+             "nobody submits anything more, nothing breaks, preempted jobs leave at once and lose nothing"]  # fmt: skip
     left = {each.policy: max(outcome.unended for outcome in each.outcomes) for each in found.prospects}
     notes += [f"{name}: {count:,} jobs do not end, as far as was looked; they are not in its figures"
               for name, count in left.items() if count]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What would happen to today's queue under other policies: each goes on from the same snapshot into the same futures."""
+"""What would happen to today's queue under other policies: each goes from the same snapshot into the same futures."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from dally.policies.options import make_policy
 
 _HORIZON = 366 * 86400.0  # seconds: what does not end in a year does not end
 _FIRST = 3  # jobs that are named as those that start first
-_PARTS = ("policy", "topology", "time", "jobs", "holding", "down", "reasons", "timer", "waiting", "preemptible", "groups",
-          "news", "memory")  # fmt: skip
+_PARTS = ("policy", "topology", "time", "jobs", "holding", "down", "reasons", "timer", "waiting", "preemptible",
+          "groups", "news", "memory")  # fmt: skip
 _TIMEOUT = 30.0  # seconds a service may take to hand over its snapshot
 _LARGEST = 1 << 30  # bytes of a snapshot that are read
 
@@ -186,10 +186,12 @@ def plain(found: WhatIf, against: Callable[[Prospect, Prospect], dict[str, Any] 
         low, high = prospect.range(lambda outcome: outcome.remaining)
         last_low, last_high = prospect.range(lambda outcome: outcome.last_end)
         rows.append({
-            "policy": prospect.policy, "in_charge": prospect.in_charge, "told": prospect.told, "samples": len(prospect.outcomes),
+            "policy": prospect.policy, "in_charge": prospect.in_charge, "told": prospect.told,
+            "samples": len(prospect.outcomes),
             "avg_remaining_jct": {"mean": prospect.mean(lambda outcome: outcome.remaining), "low": low, "high": high},
             "last_end": {"mean": prospect.mean(lambda outcome: outcome.last_end), "low": last_low, "high": last_high},
-            "preemptions": prospect.mean(lambda outcome: outcome.preemptions), "starts_first": list(prospect.first),
+            "preemptions": prospect.mean(lambda outcome: outcome.preemptions),
+            "starts_first": list(prospect.first),
             "unended": max(outcome.unended for outcome in prospect.outcomes),
             "against_in_charge": against(prospect, found.prospects[0]),
         })  # fmt: skip
