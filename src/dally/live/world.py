@@ -49,6 +49,8 @@ class LiveWorld:
         self.names: dict[str, str] = {}  # what people call their jobs
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
         self._work_at = work_at or (lambda job, now: 0.0)  # work a job has done, as the books have it
+        self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
+        self._look_again: float | None = None
         self._quits = False
         self._inbox: queue.SimpleQueue[ev.Event | Requeued] = queue.SimpleQueue()
         self._heard: deque[Report] = deque()  # reports that wait for the next instant
@@ -103,6 +105,30 @@ class LiveWorld:
         self._quits = True
         self.engine.wake()
 
+    def busy(self) -> set[str]:
+        """Jobs that the engine was told to run and of which it has not said that they are over."""
+        return {key.job for key in self._told}
+
+    def leave_all(self) -> None:
+        """Everybody is asked to save and leave. From the thread that decides."""
+        for attempt in list(self._queue):
+            self._without(attempt)
+        for job in list(self._current):
+            self._ask_to_leave(job, Leaving.REQUEUED)
+
+    def wake_by(self, moment: float | None) -> None:
+        """Look outside again at this time at the latest."""
+        self._look_again = moment
+
+    def nudge(self) -> None:
+        """Ask the policy again though nothing has happened."""
+        self._agenda.enter(self.clock.now(), ev.TimerDue, _ring)
+        self.engine.wake()
+
+    def go_on(self) -> None:
+        """After `quit`: report again."""
+        self._quits = False
+
     def check(self, policy: Policy) -> None:
         """Whether the engine can do what this policy asks for; refused in a sentence."""
         if policy.shares and not self.engine.shares:
@@ -123,6 +149,7 @@ class LiveWorld:
             self._digest(events)
             for _, _, _, happens, what, epoch in self._agenda.due(now):
                 happens(now, what, epoch, events)
+            self.outside(now)
             while not self._inbox.empty():
                 events += self._taken_in(now, self._inbox.get())
             self._give_gpus()
@@ -130,9 +157,9 @@ class LiveWorld:
                 return now, sorted(events, key=_order)
             if self.closed and not self._current and not len(self._agenda) and self._inbox.empty():
                 return None  # jobs wait and nothing can ever happen: not even a timer is set
-            due = self._agenda.next_time()
+            dues = [due for due in (self._agenda.next_time(), self._look_again) if due is not None]
             longest = self.rules.longest_wait
-            patience = longest if due is None else min(longest, max(0.0, due - self.clock.now()))
+            patience = min(longest, max(0.0, min(dues) - self.clock.now())) if dues else longest
         return None
 
     def _digest(self, events: list[ev.Event]) -> None:
@@ -356,7 +383,7 @@ class LiveWorld:
 
     def _occupied(self, wants: Attempt) -> bool:
         wanted = dict(wants.placement.slices)
-        return any(key.job == wants.job or any(wanted.get(machine, 0) & mask for machine, mask in other.placement.slices)
+        return any(key.job == wants.job or any(wanted.get(m, 0) & mask for m, mask in other.placement.slices)
                    for key, other in self._told.items())  # fmt: skip
 
     def _lease(self, end: float | None, job_id: str) -> None:
