@@ -9,7 +9,7 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.errors import PlanError, UserError
-from dally.core.estimates import Estimates
+from dally.core.estimates import Estimates, learning
 from dally.core.free import FreeGpus
 from dally.core.journal import Decided, Entry, Odd, Rejected
 from dally.core.memory import Memory
@@ -39,6 +39,7 @@ class Books:
         self.view.down, self.view.reasons = self.down, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
         self.unranked: dict[str, ActiveJob] = {}
+        self._learning = learning(estimates)
         self._lay_out(shares)
         self._apply: dict[type, Callable[[float, Any], str | None]] = {
             ev.Arrived: self._arrived, ev.Finished: self._ended("finish"), ev.Failed: self._ended("fail"),
@@ -291,6 +292,8 @@ class Books:
         for machine in self.down:
             view.free.take_mask(machine, view.free.masks[machine])
         view.layout += 1
+        if self._learning is not None:
+            self._learning.lay_out(after)
         self.laid_out_before = self.laid_out_before or before
         return None
 
@@ -327,6 +330,8 @@ class Books:
         job.neighbours = event.neighbours
         if event.delay > 0:
             job.progress_from = now + event.delay
+        if self._learning is not None and event.step_time > 0:
+            self._learning.learn(job.job, job.placement, event.step_time)
         if job.lease_until is None:
             self.unranked[job.id] = job
         return None

@@ -11,6 +11,7 @@ from typing import Any
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
+from dally.core.estimates import learning
 from dally.core.job import Job
 from dally.core.journal_text import JournalText
 from dally.core.memory import Memory
@@ -51,6 +52,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
                     {job: text.plain(group.share(job)) for job in group.members}] for group in view.groups],
         "news": [text.plain(entry) for entry in scheduler.news],
         "memory": scheduler.memory.save(view.topology),
+        **({} if (known := learning(view.estimates)) is None else {"learned": known.learned()}),
     }  # fmt: skip
 
 
@@ -83,6 +85,9 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
             _regroup(scheduler, text, placement, turns, shares)
     _read_ranking(view.waiting, state["waiting"], books.jobs)
     _read_ranking(view.preemptible, state["preemptible"], books.jobs)
+    known = learning(view.estimates)
+    if known is not None:
+        known.recall(state.get("learned", []))
     scheduler.time, scheduler.events = state["time"], state["events"]
     scheduler.news = [text.rich("event", entry) for entry in state["news"]]
 

@@ -11,11 +11,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dally.core import events as ev
 from dally.core.errors import UserError
-from dally.core.estimates import Declared, Estimates
 from dally.core.journal import Instant, Journal
 from dally.core.policy import Policy
 from dally.core.scheduler import Scheduler
@@ -28,6 +27,7 @@ from dally.live.board import Board, new_row
 from dally.live.clock import ServiceClock
 from dally.live.engine import Engine
 from dally.live.held_back import HeldBack
+from dally.live.learned import Learned
 from dally.live.spec import JobSpec, read_spec, to_job, to_program
 from dally.live.world import LiveRules, LiveWorld
 from dally.policies.options import make_policy
@@ -115,10 +115,8 @@ class Driver:
         return scheduler
 
     def _fresh(self, topology: Topology, policy: Policy) -> Scheduler:
-        return Scheduler(topology, policy, _NoWorld(), Journal(), self._estimates(topology), strict=False)
-
-    def _estimates(self, topology: Topology) -> Estimates:
-        return Declared()
+        self.learned = Learned(topology)
+        return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False)
 
     def know(self, submission: Submission) -> None:
         """What a job runs, from what was handed in. From any thread."""
@@ -259,6 +257,7 @@ class Driver:
     def _arrives(self, now: float, job: str) -> None:
         spec = self.specs[job]
         known = to_job(spec, job, now)
+        known = replace(known, reference=self.learned.reference(known))
         try:
             self.world.submit(known, self.world.programs[job], self.world.terms[job])
         except UserError as error:

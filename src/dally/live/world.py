@@ -47,6 +47,7 @@ class LiveWorld:
         self.programs: dict[str, Program] = {}
         self.terms: dict[str, Terms] = {}
         self.names: dict[str, str] = {}  # what people call their jobs
+        self.references: dict[str, float] = {}  # seconds of a step at full speed, where that is known
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
         self._work_at = work_at or (lambda job, now: 0.0)  # work a job has done, as the books have it
         self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
@@ -79,6 +80,8 @@ class LiveWorld:
         if not program.command:
             raise UserError(f"job {job.id!r} has no command")
         self.programs.setdefault(job.id, program)
+        if job.reference is not None:
+            self.references[job.id] = job.reference
         if terms is not None:
             self.terms.setdefault(job.id, terms)
 
@@ -210,8 +213,7 @@ class LiveWorld:
         elif isinstance(report, Stepped):
             attempt.saved = attempt.saved if report.saved is None else report.saved
             if attempt.began and attempt.leaving is Leaving.NOT:
-                speed = 1.0 if report.speed is None else report.speed
-                events.append(ev.Measured(report.job, speed, report.step_time, report.exposed))
+                events.append(ev.Measured(report.job, self._speed(report), report.step_time, report.exposed))
         else:
             del self._told[attempt.key]
             self._over.append(attempt.key)
@@ -219,6 +221,13 @@ class LiveWorld:
                 del self._current[attempt.job]
             if report.job in self._unended:
                 self._ended(attempt, report, events)
+
+    def _speed(self, report: Stepped) -> float:
+        """Work per second: as the job says, as its profile says, or else a second of running is a second of work."""
+        if report.speed is not None:
+            return report.speed
+        reference = self.references.get(report.job)
+        return 1.0 if reference is None or report.step_time <= 0 else reference / report.step_time
 
     def _begun(self, attempt: Attempt, events: list[ev.Event]) -> None:
         if attempt.began:
@@ -406,6 +415,8 @@ class LiveWorld:
             self._agenda.enter(timer, ev.TimerDue, _ring)
         for job in jobs:
             self._numbers[job.id] = job.attempts
+            if job.job.reference is not None:
+                self.references[job.id] = job.job.reference
             number = running.pop(job.id, None)
             if job.state in ENDED:
                 known = False
