@@ -84,6 +84,8 @@ class Driver:
             self.scheduler.view.topology, self.engine, self.clock, self.rules, work_at=self._work_at
         )
         self.world.outside = self._take_in
+        if self.engine.shares:
+            self.world.take_turns(lambda: self.scheduler.view.groups)
         self._snapshot_at = database.instants
         for _, submission in database.submissions():
             self.know(submission)

@@ -24,10 +24,12 @@ from dally.core.job import Job
 from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
 from dally.core.policy import Policy
+from dally.core.sharing import Groups
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology, changed
 from dally.live.attempts import SAVED, Attempt, Key, Leaving, Terms
 from dally.live.engine import Began, Engine, Exited, NotBegun, Order, Program, Report, Stepped, Vanished
+from dally.live.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class LiveWorld:
         self._work_at = work_at or (lambda job, now: 0.0)  # work a job has done, as the books have it
         self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
         self._look_again: float | None = None
+        self._turn_ends: float | None = None
         self._quits = False
         self._inbox: queue.SimpleQueue[ev.Event | Requeued] = queue.SimpleQueue()
         self._heard: deque[Report] = deque()  # reports that wait for the next instant
@@ -64,6 +67,11 @@ class LiveWorld:
         self._failures: dict[str, int] = {}
         self._unended: set[str] = set()
         self._leases: dict[str, int] = {}  # which of a job's leases counts
+        self._turns: Turns | None = None
+
+    def take_turns(self, groups: Callable[[], Groups]) -> None:
+        """Jobs may share GPUs, as these groups say."""
+        self._turns = Turns(self.engine, groups)
 
     # --- inbox: from any thread --------------------------------------------------------------------------------
 
@@ -152,6 +160,7 @@ class LiveWorld:
             self._digest(events)
             for _, _, _, happens, what, epoch in self._agenda.due(now):
                 happens(now, what, epoch, events)
+            self._give_turns(now)
             self.outside(now)
             while not self._inbox.empty():
                 events += self._taken_in(now, self._inbox.get())
@@ -160,7 +169,7 @@ class LiveWorld:
                 return now, sorted(events, key=_order)
             if self.closed and not self._current and not len(self._agenda) and self._inbox.empty():
                 return None  # jobs wait and nothing can ever happen: not even a timer is set
-            dues = [due for due in (self._agenda.next_time(), self._look_again) if due is not None]
+            dues = [due for due in (self._agenda.next_time(), self._look_again, self._turn_ends) if due is not None]
             longest = self.rules.longest_wait
             patience = min(longest, max(0.0, min(dues) - self.clock.now())) if dues else longest
         return None
@@ -331,6 +340,7 @@ class LiveWorld:
             elif isinstance(action, Rejected):
                 self._unended.discard(action.job)
         self._give_gpus()
+        self._give_turns(now)
         return ()
 
     def _attempt(self, now: float, action: pl.Start | pl.Migrate) -> Attempt:
@@ -380,6 +390,12 @@ class LiveWorld:
                                     restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
 
+    def _give_turns(self, now: float) -> None:
+        if self._turns is not None:
+            begun = {job: attempt.key for job, attempt in self._current.items()
+                     if attempt.began and attempt.leaving is Leaving.NOT}  # fmt: skip
+            self._turn_ends = self._turns.look(now, begun)
+
     def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
         """Given up; where it turns out to run after all it is a stranger. Its GPUs count as left."""
         if self._told.get(attempt.key) is attempt and not attempt.began:
@@ -391,9 +407,15 @@ class LiveWorld:
                 self._failed(attempt, events, ev.StartFailed(attempt.job, cause), cause)
 
     def _occupied(self, wants: Attempt) -> bool:
+        """By somebody who has to leave first: not by those it shares its GPUs with."""
         wanted = dict(wants.placement.slices)
-        return any(key.job == wants.job or any(wanted.get(m, 0) & mask for m, mask in other.placement.slices)
-                   for key, other in self._told.items())  # fmt: skip
+        for key, other in self._told.items():
+            if key.job == wants.job:
+                return True
+            shares = self._turns is not None and other.leaving is Leaving.NOT and other.placement == wants.placement
+            if not shares and any(wanted.get(machine, 0) & mask for machine, mask in other.placement.slices):
+                return True
+        return False
 
     def _lease(self, end: float | None, job_id: str) -> None:
         """A new lease, or none, in the place of the one before."""
