@@ -54,6 +54,8 @@ class Attempt:
 class LiveWorld:
     """Implements `core.scheduler.World` over an engine."""
 
+    takes_turns = False  # it does not suspend and resume jobs that share GPUs, whatever the engine can do
+
     def __init__(self, topology: Topology, engine: Engine, clock: Clock, rules: LiveRules | None = None) -> None:
         self.engine, self.clock, self.rules = engine, clock, rules or LiveRules()
         self.topology = topology
@@ -95,7 +97,7 @@ class LiveWorld:
 
     def check(self, policy: Policy) -> None:
         """Whether the engine can do what this policy asks for; refused in a sentence."""
-        if policy.shares and not self.engine.shares:
+        if policy.shares and not (self.engine.shares and self.takes_turns):
             raise UserError(f"policy {policy.name!r} puts several jobs on the same GPUs, which this engine cannot do; "
                             "choose one that gives whole GPUs")  # fmt: skip
 
@@ -168,7 +170,7 @@ class LiveWorld:
             self._failed(attempt, events, gone, report.cause)
         else:
             del self._attempts[report.job]
-            self._exited(attempt, report.code, events)
+            self._exited(attempt, report.code, report.cause, events)
 
     def _stranger(self, report: Report, events: list[ev.Event]) -> None:
         """Of an attempt that is over, or that nobody asked for: the scheduler finds it odd; what runs is stopped."""
@@ -177,11 +179,14 @@ class LiveWorld:
             if report.job not in self._attempts:
                 events.append(ev.Started(report.job))
 
-    def _exited(self, attempt: Attempt, code: int, events: list[ev.Event]) -> None:
+    def _exited(self, attempt: Attempt, code: int, cause: str, events: list[ev.Event]) -> None:
         job = attempt.job
         if job not in self._unended:
             return  # cancelled, or told to stop: nobody waits for it
-        if code == 0:
+        if cause and not attempt.leaving:
+            self._unended.discard(job)
+            events.append(ev.Failed(job, cause))
+        elif code == 0:
             self._unended.discard(job)
             events.append(ev.Finished(job))
         elif not attempt.leaving:
