@@ -62,7 +62,9 @@ def run(topology: Topology, policy: str, submissions: list[tuple[Job, list[str]]
         world.submit(job, Program(tuple(command)))
     world.close()
     try:
-        Scheduler(topology, make_policy(policy), world, Journal(ledger)).run()
+        scheduler = Scheduler(topology, make_policy(policy), world, Journal(ledger))
+        world.jobs = scheduler.jobs
+        scheduler.run()
         assert not engine.running()
     finally:
         engine.close()
@@ -118,7 +120,9 @@ def test_a_process_is_moved_by_leaving_and_starting_again_elsewhere_with_its_lea
             found = plans.pop("start" if ev.Arrived in kinds else "begun" if ev.Started in kinds else "woken", [])
             return [pl.WakeAt(now + 0.3) if isinstance(action, pl.WakeAt) else action for action in found]
 
-    Scheduler(four_gpus, Mover(), world, Journal(seen.append)).run()
+    scheduler = Scheduler(four_gpus, Mover(), world, Journal(seen.append))
+    world.jobs = scheduler.jobs
+    scheduler.run()
     happened = [type(entry).__name__ for instant in seen for entry in instant.happened]
     assert happened == ["Arrived", "Started", "TimerDue", "Started", "LeaseEnded", "Finished"]
     assert (tmp_path / "mover").read_text() == "60 rack0/m1:0,1"
@@ -148,6 +152,7 @@ def test_who_does_not_leave_in_its_grace_is_put_out_and_its_work_is_not_counted_
     world.close()
     seen: list[Instant] = []
     scheduler = Scheduler(four_gpus, make_policy("srtf"), world, Journal(seen.append))
+    world.jobs = scheduler.jobs
     scheduler.run()
     interrupted = [entry for instant in seen for entry in instant.happened if isinstance(entry, ev.Interrupted)]
     assert [(entry.job, entry.work_done) for entry in interrupted] == [("stubborn", 0.0)]

@@ -8,7 +8,7 @@ engine reports of an attempt that is over or was never asked for is passed on as
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,13 +58,13 @@ class LiveWorld:
         self.engine, self.clock, self.rules = engine, clock, rules or LiveRules()
         self.topology = topology
         self.programs: dict[str, Program] = {}
+        self.jobs: Mapping[str, ActiveJob] | None = None  # of the scheduler this world serves; it counts failures
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
         self._inbox: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self._agenda = Agenda()
         self._attempts: dict[str, Attempt] = {}
         self._waiting_for_gpus: list[Attempt] = []
         self._numbers: dict[str, int] = {}  # attempts so far
-        self._failures: dict[str, int] = {}
         self._unended: set[str] = set()
         self._leases: dict[str, int] = {}  # which of a job's leases counts
 
@@ -193,14 +193,15 @@ class LiveWorld:
         else:
             events.append(ev.Yielded(job))
 
-    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.Event, cause: str) -> None:
+    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.StartFailed | ev.Interrupted,
+                cause: str) -> None:  # fmt: skip
         """A crash or a start that failed: tried again as often as the rules allow."""
-        count = self._failures[attempt.job] = self._failures.get(attempt.job, 0) + 1
-        if count > self.rules.retries:
+        assert self.jobs is not None, "a live world is shown the scheduler's jobs before it runs any"
+        if self.jobs[attempt.job].failures >= self.rules.retries:
             self._unended.discard(attempt.job)
             events.append(ev.Failed(attempt.job, cause))
         else:
-            events.append(again)
+            events.append(again._replace(failure=True))
 
     # --- what is decided ---------------------------------------------------------------------------------------
 
