@@ -27,7 +27,7 @@ VERSION = 1
 
 _NUMBERS = ("fraction", "serving", "executed", "attained", "work_done", "speed", "step_time", "watched_seconds",
             "watched_batches", "exposed", "neighbours", "since", "progress_from", "last_change", "first_start",
-            "lease_until", "preemptions", "attempts")  # fmt: skip
+            "lease_until", "preemptions", "attempts", "failures")  # fmt: skip
 
 
 def save(scheduler: Scheduler) -> dict[str, Any]:
@@ -110,6 +110,8 @@ def _job(job: ActiveJob, text: JournalText) -> dict[str, Any]:
         value = getattr(job, name)
         if value is not None:
             found[name] = text.plain(value)
+    if job.hold is not None:
+        found["hold"] = job.hold
     return found
 
 
@@ -122,6 +124,7 @@ def _read_job(plain: dict[str, Any], number: int, text: JournalText) -> ActiveJo
     for name in ("placement", "leaving"):
         if name in plain:
             setattr(job, name, text.rich("placement", plain[name]))
+    job.hold = plain.get("hold")
     job.share = Share(**plain["share"]) if "share" in plain else None
     return job
 

@@ -80,9 +80,8 @@ class Driver:
         self.scheduler.journal = journal = Journal(self._write)
         journal.instants = database.instants
         database.begin_text(self.scheduler.view.topology)
-        self.world = self.scheduler.world = LiveWorld(
-            self.scheduler.view.topology, self.engine, self.clock, self.rules, work_at=self._work_at
-        )
+        self.world = LiveWorld(self.scheduler.view.topology, self.engine, self.clock, self.rules)
+        self.world.jobs, self.scheduler.world = self.scheduler.jobs, self.world
         self.world.outside = self._take_in
         if self.engine.shares:
             self.world.take_turns(lambda: self.scheduler.view.groups)
@@ -129,7 +128,7 @@ class Driver:
         if job is not None and job.state in ENDED:
             return
         self.world.programs[submission.id] = to_program(spec, submission.id)
-        self.world.terms[submission.id] = Terms(spec.retries, tuple(spec.requeue_on), spec.time_limit)
+        self.world.terms[submission.id] = Terms(spec.retries, tuple(spec.requeue_on))
         self.world.names[submission.id] = spec.title
 
     def _follow_configuration(self) -> None:
@@ -141,10 +140,6 @@ class Driver:
             event = _to_this(self.scheduler.view.topology, self._wanted_topology)
             if event is not None:
                 self.world.report(event)
-
-    def _work_at(self, job_id: str, now: float) -> float:
-        job = self.scheduler.jobs.get(job_id)
-        return 0.0 if job is None else job.work_at(now)
 
     # --- going on ---------------------------------------------------------------------------------------------
 
@@ -319,6 +314,10 @@ class Driver:
             self.world.cancel(job)
         elif what == "requeue":
             self.world.requeue(job)
+        elif what == "hold":
+            self.world.report(ev.Held(job))
+        elif what == "release":
+            self.world.report(ev.Released(job))
         elif what == "drain":
             self.world.report(ev.MachineDown(body["machine"]))
         elif what == "resume":

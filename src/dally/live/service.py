@@ -206,8 +206,8 @@ class Service:
             raise Conflict(f"job {id} is {state}; only a job that runs can be put back into the queue")
         if what == "release" and state != "held":
             raise Conflict(f"job {id} is {state}; nobody holds it")
-        if what == "hold" and state not in ("waiting", "held"):
-            raise Conflict(f"job {id} is {state}; only a job that waits can be held (requeue it first)")
+        if what == "hold" and state == "held":
+            raise Conflict(f"job {id} is held already")
         self._ask(driver, {"what": what, "job": id, "user": user})
 
     def _ask(self, driver: Driver, body: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The live world: the same seam as the simulated one, on a wall clock, over any engine.
 
 Everything that is not the engine's own is here once: the inbox (submit, cancel, requeue, machines), timers and leases,
-time limits, starts that wait until somebody has left their GPUs, starts of which nothing is heard, moves, exit codes,
+starts that wait until somebody has left their GPUs, starts of which nothing is heard, moves, exit codes,
 retries. What an engine reports of an attempt that is over or was never asked for is passed on as it is; the scheduler
 finds it odd. An engine may forget the end of an attempt once it is written: it is told so one instant later.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +42,7 @@ class LiveRules:
 class LiveWorld:
     """Implements `core.scheduler.World` over an engine."""
 
-    def __init__(self, topology: Topology, engine: Engine, clock: Clock, rules: LiveRules | None = None,
-                 work_at: Callable[[str, float], float] | None = None) -> None:  # fmt: skip
+    def __init__(self, topology: Topology, engine: Engine, clock: Clock, rules: LiveRules | None = None) -> None:
         self.engine, self.clock, self.rules = engine, clock, rules or LiveRules()
         self.topology = topology
         self.programs: dict[str, Program] = {}
@@ -51,7 +50,7 @@ class LiveWorld:
         self.names: dict[str, str] = {}  # what people call their jobs
         self.references: dict[str, float] = {}  # seconds of a step at full speed, where that is known
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
-        self._work_at = work_at or (lambda job, now: 0.0)  # work a job has done, as the books have it
+        self.jobs: Mapping[str, ActiveJob] = {}  # of the scheduler this world serves; it counts failures and work
         self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
         self._look_again: float | None = None
         self._turn_ends: float | None = None
@@ -64,7 +63,6 @@ class LiveWorld:
         self._queue: list[Attempt] = []  # decided, and waiting for somebody to leave their GPUs
         self._over: list[Key] = []  # ended; once that is written the engine may forget them
         self._numbers: dict[str, int] = {}  # attempts so far
-        self._failures: dict[str, int] = {}
         self._unended: set[str] = set()
         self._leases: dict[str, int] = {}  # which of a job's leases counts
         self._turns: Turns | None = None
@@ -142,7 +140,7 @@ class LiveWorld:
 
     def check(self, policy: Policy) -> None:
         """Whether the engine can do what this policy asks for; refused in a sentence."""
-        if policy.shares and not self.engine.shares:
+        if policy.shares and self._turns is None:
             raise UserError(f"policy {policy.name!r} puts several jobs on the same GPUs, which this engine cannot do; "
                             "choose one that gives whole GPUs")  # fmt: skip
 
@@ -241,16 +239,9 @@ class LiveWorld:
     def _begun(self, attempt: Attempt, events: list[ev.Event]) -> None:
         if attempt.began:
             return
-        attempt.began, attempt.began_at = True, self.clock.now()
-        limit = self.terms.get(attempt.job, Terms()).time_limit
-        if limit is not None:
-            self._agenda.enter(attempt.began_at + limit, ev.Failed, self._out_of_time, attempt)
+        attempt.began = True
         if attempt.leaving is Leaving.NOT:
             events.append(ev.Started(attempt.job))
-
-    def _out_of_time(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
-        if self._told.get(attempt.key) is attempt and attempt.leaving is Leaving.NOT:
-            self._ask_to_leave(attempt.job, Leaving.OVERTIME)
 
     def _stranger(self, report: Report, events: list[ev.Event]) -> None:
         """Of an attempt that is over, or that nobody asked for: the scheduler finds it odd; what runs is stopped."""
@@ -270,18 +261,17 @@ class LiveWorld:
             self._without(attempt.moves_to)
             self._failed(attempt, events, ev.Interrupted(job, attempt.saved, report.cause), report.cause)
         else:
-            self._exited(attempt, report.code, events)
+            self._exited(attempt, report.code, report.cause, events)
 
-    def _exited(self, attempt: Attempt, code: int, events: list[ev.Event]) -> None:
+    def _exited(self, attempt: Attempt, code: int, cause: str, events: list[ev.Event]) -> None:
         job, leaving = attempt.job, attempt.leaving
         if code == 0:
             self._without(attempt.moves_to)
             self._unended.discard(job)
             events.append(ev.Finished(job))
-        elif leaving is Leaving.OVERTIME:
+        elif cause and leaving is Leaving.NOT:  # the engine put it out, and says why
             self._unended.discard(job)
-            limit = self.terms[job].time_limit
-            events.append(ev.Failed(job, f"its time limit of {limit:g} s is over"))
+            events.append(ev.Failed(job, cause))
         elif leaving is Leaving.NOT:
             if code in self.terms.get(job, Terms()).requeue_on:
                 events.append(ev.Interrupted(job, self._kept(attempt, code), f"exit code {code}: it asks to run again"))
@@ -301,7 +291,7 @@ class LiveWorld:
 
     def _kept(self, attempt: Attempt, code: int) -> float:
         """Work that is not lost: what the checkpoint holds that it has just saved, or the last one it spoke of."""
-        return self._work_at(attempt.job, self.clock.now()) if code == SAVED else attempt.saved
+        return self.jobs[attempt.job].work_at(self.clock.now()) if code == SAVED else attempt.saved
 
     def _without(self, attempt: Attempt | None) -> None:
         """An attempt that was to follow does not."""
@@ -310,15 +300,15 @@ class LiveWorld:
             if self._current.get(attempt.job) is attempt:
                 del self._current[attempt.job]
 
-    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.Event, cause: str) -> None:
+    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.StartFailed | ev.Interrupted,
+                cause: str) -> None:  # fmt: skip
         """A crash or a start that failed: tried again as often as the terms allow."""
-        count = self._failures[attempt.job] = self._failures.get(attempt.job, 0) + 1
         retries = self.terms.get(attempt.job, Terms()).retries
-        if count > (self.rules.retries if retries is None else retries):
+        if self.jobs[attempt.job].failures >= (self.rules.retries if retries is None else retries):
             self._unended.discard(attempt.job)
             events.append(ev.Failed(attempt.job, cause))
         else:
-            events.append(again)
+            events.append(again._replace(failure=True))
 
     # --- what is decided ---------------------------------------------------------------------------------------
 
@@ -458,16 +448,12 @@ class LiveWorld:
         attempt = self._current[job.id] = Attempt(Key(job.id, job.attempts), placement)
         self._told[attempt.key] = attempt
         attempt.began = job.state in (State.RUNNING, State.YIELDING)
-        attempt.began_at = job.last_change
         self.engine.adopt(*attempt.key)
         if job.state is State.STARTING:
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
         elif job.state is State.LOST:
             attempt.began = True
             self._inbox.put(ev.ContactRestored(job.id))
-        limit = self.terms.get(job.id, Terms()).time_limit
-        if attempt.began and limit is not None:
-            self._agenda.enter(attempt.began_at + limit, ev.Failed, self._out_of_time, attempt)
         if job.placement is None:
             self._ask_to_leave(job.id, Leaving.PREEMPTED)
         if job.lease_until is not None:

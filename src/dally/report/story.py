@@ -40,7 +40,7 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
         else:
             line = _line(entry, journal.topology)
             if line is not None:
-                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed))
+                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Released))
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
@@ -118,6 +118,10 @@ def _line(entry: Entry, topology: Topology) -> str | None:
         return f"interrupted: {entry.cause}"
     if isinstance(entry, ev.StartFailed):
         return f"did not start: {entry.cause}"
+    if isinstance(entry, ev.Held):
+        return f"held by its owner: {entry.why}" if entry.why else "held by its owner"
+    if isinstance(entry, ev.Released):
+        return "released"
     if isinstance(entry, ev.ContactLost):
         return "contact with it is lost"
     if isinstance(entry, ev.ContactRestored):
