@@ -130,7 +130,9 @@ def test_a_process_is_moved_by_leaving_and_starting_again_elsewhere_with_its_lea
     world.jobs = scheduler.jobs
     scheduler.run()
     happened = [type(entry).__name__ for instant in seen for entry in instant.happened]
-    assert happened == ["Arrived", "Started", "TimerDue", "Started", "LeaseEnded", "Finished"]
+    assert happened.count("LeaseEnded") == 1  # before or after it has started elsewhere: that depends on the machine
+    happened.remove("LeaseEnded")
+    assert happened == ["Arrived", "Started", "TimerDue", "Started", "Finished"]
     assert (tmp_path / "mover").read_text() == "60 rack0/m1:0,1"
 
 
