@@ -38,6 +38,10 @@ class TooLarge(ServiceError):
     status = 413
 
 
+class NotJson(ServiceError):
+    status = 415
+
+
 class Invalid(ServiceError):
     """A request that is no such request: a field is missing, misspelt or of another kind."""
 
@@ -72,6 +76,13 @@ class NotLeader(Unavailable):
         where = f"; ask {url}" if url else ""
         super().__init__(f"this service stands by and another one is in charge{where}", retry)
         self.url = url
+
+
+class Fault(ServiceError):
+    """The service has a fault of its own."""
+
+    status = 500
+    exit_code = 1
 
 
 class Unreachable(UserError):

@@ -10,8 +10,16 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
-from pydantic import model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from dally.core.errors import UserError
 from dally.core.job import Job
@@ -229,7 +237,7 @@ class JobSpec(_Part):
         if self.model is not None and self.profile is not None:
             raise ValueError("give either model or profile")
         if self.preemptible is False and self.checkpoint is not None:
-            raise ValueError("preemptible: a job that is never preempted is never asked for a checkpoint; leave one out")
+            raise ValueError("preemptible: a job that is never preempted needs no checkpoint; leave one of them out")
         return self
 
     @property
