@@ -153,7 +153,7 @@ class JournalText:
         if name == "job" and isinstance(value, dict):
             return Job(**value)
         if name == "event":
-            return self._read(value)
+            return self._read(dict(value))  # a snapshot may be loaded more than once
         if name == "removed":
             return tuple(value)
         if name == "added":
