@@ -54,7 +54,7 @@ class Hooks:
 
 
 class Driver:
-    """Everything that happens between taking the lead and letting it go. Other threads use `know`, `feed` and `lock`."""
+    """Everything that happens between taking the lead and letting it go. Others use `know`, `feed` and `lock`."""
 
     def __init__(self, database: Database, engine: Engine, topology: Topology | None, policy: str, rules: LiveRules,
                  hooks: Hooks) -> None:  # fmt: skip

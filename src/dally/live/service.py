@@ -13,22 +13,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
 from dally.core.journal import Instant
 from dally.core.journal_text import JournalText
-from dally.core.snapshot import save
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_to_plain
+from dally.live import foresight
 from dally.live.board import Row, machines
 from dally.live.driver import Driver, Hooks, Reopen
 from dally.live.engine import Engine
 from dally.live.errors import Conflict, NotFound, NotLeader, Unavailable
 from dally.live.intake import Intake
 from dally.live.lead import Leadership
+from dally.live.local.output import output_folder, read_output
 from dally.live.spec import JobSpec, check_levels, expand
 from dally.live.world import LiveRules
 from dally.policies.options import make_policy
@@ -47,10 +49,11 @@ class Service:
 
     def __init__(self, database: Database, make_engine: Callable[[], Engine], topology: Topology | None, *,
                  policy: str = "dally", rules: LiveRules | None = None, url: str = "", metrics: Any = None,
-                 stop_jobs: bool = False) -> None:  # fmt: skip
+                 stop_jobs: bool = False, state: Path | None = None) -> None:  # fmt: skip
         self.database, self._make_engine, self._topology = database, make_engine, topology
         self._policy, self._rules, self.url = policy, rules or LiveRules(), url
         self.metrics = metrics
+        self._state = state  # folder of the engine, where what jobs print is found
         self.stop_jobs = stop_jobs  # whether a clean stop checkpoints what runs, or lets it go on
         self.lead = Leadership(database, url)
         self._intake = Intake(database)
@@ -242,8 +245,8 @@ class Service:
         found = []
         for job, submission in list(driver.submissions.items()):
             spec = driver.specs[job]
-            if (user is not None and submission.spec.get("user", submission.who) != user) or \
-                    (queue is not None and spec.queue != queue) or (name is not None and spec.name != name):  # fmt: skip
+            wanted = ((user, submission.spec.get("user", submission.who)), (queue, spec.queue), (name, spec.title))
+            if any(word is not None and word != own for word, own in wanted):
                 continue
             row = self._row(driver, job)
             if states is None or row["state"] in states:
@@ -316,13 +319,38 @@ class Service:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain data: what `dally simulate --snapshot` goes on from."""
+        return foresight.snapshot(self._leading())
+
+    def explain(self, id: str) -> dict[str, Any]:
+        """Why it waits and until when, who is ahead, when it may start, what would make it start sooner."""
         driver = self._leading()
-        with driver.lock:
-            driver.scheduler.time, before = driver.clock.now(), driver.scheduler.time
-            try:
-                return save(driver.scheduler)
-            finally:
-                driver.scheduler.time = before
+        row = self.job(id)
+        if row is None:
+            raise NotFound(f"there is no job {id}")
+        if id in driver.scheduler.jobs:
+            return {**foresight.explained(driver, id), "name": row["name"], "user": row["user"], "cause": row["cause"]}
+        return {"id": id, "name": row["name"], "user": row["user"], "state": row["state"], "gpus": row["gpus"],
+                "reason": row["reason"], "why": row["why"], "until": row["until"], "evidence": [], "ahead": None,
+                "free": None, "machines": None, "estimate": None, "alternatives": []}  # fmt: skip
+
+    def dry_run(self, spec: JobSpec, user: str) -> dict[str, Any]:
+        """What would become of it; changes nothing."""
+        driver = self._leading()
+        self.check(driver, spec)
+        return foresight.tried(driver, spec)
+
+    def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:
+        """What was printed, and the offset to go on from. No attempt: the newest one."""
+        driver = self._leading()
+        if id not in driver.submissions:
+            raise NotFound(f"there is no job {id}")
+        row = driver.board.rows.get(id)
+        count = len(row["history"]) if row else 0
+        if attempt is not None and not 1 <= attempt <= count:
+            raise NotFound(f"job {id} has no attempt {attempt}")
+        if self._state is None or count == 0:
+            return b"", 0
+        return read_output(output_folder(self._state, id, attempt or count), offset, limit)
 
     def health(self) -> dict[str, Any]:
         driver = self._driver

@@ -37,8 +37,8 @@ def command(config: Path | None, host: str | None, port: int | None, **options: 
     SIGHUP reads the configuration again.
     """
     from dally.live.config import read_config
+    from dally.live.opening import open_service
     from dally.live.run import run
-    from dally.live.service import open_service
 
     listen = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
 
