@@ -25,13 +25,13 @@ def command(job: str, run: Path | None, as_json: bool) -> None:
     """
     if run is None:
         from dally.cli.live.common import client, print_json
-        from dally.cli.live.explaining import explain_lines
+        from dally.live.explaining import explain_text
 
         found = client().get("jobs", job, "explain")
         if as_json:
             print_json(found)
         else:
-            print("\n".join(explain_lines(found)))
+            print(explain_text(found))
         return
     if as_json:
         raise UserError("--json goes with jobs of the service; `dally journal show` prints a run's journal")
