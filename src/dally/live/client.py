@@ -62,6 +62,8 @@ class Client:
         self.urls, self.token, self.patience = list(urls), token, patience
         self._note = note or (lambda text: print(f"dally: {text}", file=sys.stderr, flush=True))
         self._connection: tuple[str, http.client.HTTPConnection] | None = None
+        self._met = False  # whether anybody has answered yet
+        self._following = 0.0
 
     @classmethod
     def found(cls) -> Client:
@@ -75,10 +77,15 @@ class Client:
             given = [known]
         return cls(given, token, patience=_patience())
 
+    def follow(self, patience: float = 600.0) -> Client:
+        """For commands that follow something: once a service has answered, it is waited for longer."""
+        self._following = patience
+        return self
+
     # --- requests ---------------------------------------------------------------------------------------------
 
-    def get(self, *path: str, patience: float | None = None, **query: Any) -> Any:
-        return self.send("GET", path, query=query, patience=patience).data
+    def get(self, *path: str, **query: Any) -> Any:
+        return self.send("GET", path, query=query).data
 
     def post(self, *path: str, body: Any = None, key: str | None = None, **query: Any) -> Any:
         return self.send("POST", path, body=body, key=key, query=query).data
@@ -87,7 +94,7 @@ class Client:
         return self.send("PUT", path, body=body).data
 
     def send(self, method: str, path: tuple[str, ...], *, body: Any = None, query: Mapping[str, Any] | None = None,
-             key: str | None = None, patience: float | None = None) -> Answer:  # fmt: skip
+             key: str | None = None) -> Answer:  # fmt: skip
         """Until it is answered, or nobody has answered for as long as we are patient."""
         safe = "/" if path[0] == "nodes" else ""  # names of machines have slashes, ids do not
         target = "/v1/" + "/".join(quote(part, safe=safe) for part in path)
@@ -95,11 +102,12 @@ class Client:
         if asked:
             target += "?" + urlencode(asked, doseq=True)
         raw = None if body is None else json.dumps(body).encode()
-        until = time.monotonic() + (self.patience if patience is None else patience)
+        until = time.monotonic() + (max(self.patience, self._following) if self._met else self.patience)
         pause, noted = 0.1, False
         while True:
             answer, why = self._ask_all(method, target, raw, key)
             if answer is not None:
+                self._met = True
                 if noted:
                     self._note("the service is back")
                 return answer

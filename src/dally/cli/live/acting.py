@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from dally.cli.live.common import client, json_option, print_json
+from dally.cli.live.common import client, json_option, print_json, whole
 from dally.core.errors import UserError
-from dally.live.errors import ServiceError
+from dally.live.errors import NotFound, ServiceError
 
 _ABOUT = {
     "cancel": "Cancel jobs: those that run are stopped at once, and nothing is tried again.",
@@ -25,15 +25,23 @@ def _command(what: str) -> click.Command:
     @json_option
     def act(jobs: tuple[str, ...], as_json: bool) -> None:
         found, done, wrong = client(), [], 0
-        for id in jobs:
+        for given in jobs:
             try:
-                done.append(found.post("jobs", id, what))
-            except ServiceError as error:
-                if error.exit_code != UserError.exit_code:
-                    raise
+                meant = whole(found, [given])
+            except NotFound as error:
                 print(f"dally: {error}", file=sys.stderr)
                 wrong += 1
-            else:
+                continue
+            for id in meant:
+                try:
+                    done.append(found.post("jobs", id, what))
+                except ServiceError as error:
+                    if error.exit_code != UserError.exit_code:
+                        raise
+                    if len(meant) == 1:  # of an array, those that are over already are no surprise
+                        print(f"dally: {error}", file=sys.stderr)
+                        wrong += 1
+                    continue
                 if not as_json:
                     print(f"{id} {_DONE[what]}")
         if as_json:

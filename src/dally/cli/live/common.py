@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 ENDED = ("finished", "failed", "cancelled", "rejected")
-LONG = 600.0  # seconds that commands which follow something wait for a service that is away
 
 
 def client() -> Client:
@@ -59,13 +58,29 @@ def numbers(found: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def all_rows(found: Client, patience: float | None = None,
-             **filters: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:  # fmt: skip
+def whole(found: Client, ids: Iterable[str]) -> list[str]:
+    """The jobs that are meant: the id of an array stands for all its members."""
+    from dally.live.errors import NotFound
+
+    meant: list[str] = []
+    for id in ids:
+        try:
+            found.get("jobs", id)
+            meant.append(id)
+        except NotFound:
+            members = [row["id"] for row in all_rows(found, array=id)[0]] if id.isdigit() else []
+            if not members:
+                raise
+            meant += members
+    return meant
+
+
+def all_rows(found: Client, **filters: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Every page of a listing, and how many jobs others have."""
     rows: list[dict[str, Any]] = []
     cursor, others = None, None
     while True:
-        page = found.get("jobs", limit=1000, cursor=cursor, patience=patience, **filters)
+        page = found.get("jobs", limit=1000, cursor=cursor, **filters)
         rows += page["jobs"]
         others = page["others"] if others is None else others
         cursor = page["next"]

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from dally.cli.live.common import LONG, client
+from dally.cli.live.common import client
 
 _PIECE = 1_000_000
 
@@ -25,10 +25,10 @@ def command(job: str, follow: bool, tail: int | None, attempt: int | None) -> No
     dally logs -f 42
     dally logs --tail 20 42
     """
-    found = client()
+    found = client().follow() if follow else client()
     offset, seen = 0, None
     while True:
-        answer = found.send("GET", ("jobs", job, "logs"), patience=LONG if follow else None,
+        answer = found.send("GET", ("jobs", job, "logs"),
                             query={"offset": offset, "limit": _PIECE, "tail": tail, "attempt": attempt})  # fmt: skip
         now = answer.headers.get("dally-attempt")
         if seen is not None and now != seen:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dally.cli.live.common import LONG, ago, all_rows, client, json_option, print_json, where
+from dally.cli.live.common import ago, all_rows, client, json_option, print_json, where
 
 COLUMNS = ("id", "name", "user", "queue", "state", "gpus", "attempts", "for", "where", "why")
 
@@ -30,10 +30,10 @@ def command(every: bool, state: str | None, user: str | None, queue_name: str | 
     dally queue --all --json
     dally queue --state waiting,held --watch
     """
-    found = client()
+    found = client().follow() if watch else client()
     wanted = state or (None if every else "active")
     while True:
-        rows, others = all_rows(found, LONG if watch else None, state=wanted, user=user, queue=queue_name, name=name)
+        rows, others = all_rows(found, state=wanted, user=user, queue=queue_name, name=name)
         if watch and sys.stdout.isatty():
             click.clear()
         if as_json:

@@ -118,7 +118,7 @@ def submit(specs: list[dict[str, Any]], key: str | None, dry_run: bool, wait: bo
         return
     from dally.cli.live.wait import report, wait_for
 
-    rows = wait_for(found, ids)
+    rows = wait_for(found.follow(), ids)
     if as_json:
         print_json(rows[0] if len(ids) == 1 else rows)
     sys.exit(report(rows, len(ids), quiet=as_json))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dally.cli.live.common import LONG, all_rows, client, json_option, print_json
+from dally.cli.live.common import all_rows, client, json_option, print_json
 from dally.cli.live.queue import COLUMNS, line
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ _ORDER = ("running", "yielding", "starting", "lost", "waiting", "held")
 @json_option
 def command(every: float, once: bool, as_json: bool) -> None:
     """Watch machines and jobs: how many GPUs are in use, what runs where, what waits and why."""
-    found = client()
+    found = client().follow()
 
     def look() -> dict[str, Any]:
-        rows, others = all_rows(found, LONG, state="active")
+        rows, others = all_rows(found, state="active")
         rows.sort(key=lambda row: _ORDER.index(row["state"]))
-        return {"policy": found.get("policy", patience=LONG)["policy"], "nodes": found.get("nodes", patience=LONG),
+        return {"policy": found.get("policy")["policy"], "nodes": found.get("nodes"),
                 "jobs": rows, "others": others}  # fmt: skip
 
     if as_json:

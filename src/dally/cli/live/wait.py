@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dally.cli.live.common import ENDED, LONG, client, json_option, print_json
+from dally.cli.live.common import ENDED, client, json_option, print_json, whole
 from dally.core.units import seconds
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ def command(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> None:
     The exit code is 0 if all of them finished, 1 if one failed, was cancelled or was rejected, 5 if the time was up.
     """
     limit = None if timeout is None else seconds(timeout)
-    ended = wait_for(client(), jobs, limit)
+    found = client().follow()
+    meant = whole(found, jobs)
+    ended = wait_for(found, meant, limit)
     if as_json:
         print_json(ended)
-    sys.exit(report(ended, len(jobs), quiet=as_json))
+    sys.exit(report(ended, len(meant), quiet=as_json))
 
 
 def wait_for(found: Client, jobs: Sequence[str], limit: float | None = None) -> list[dict[str, Any]]:
@@ -41,7 +43,7 @@ def wait_for(found: Client, jobs: Sequence[str], limit: float | None = None) -> 
     for id in jobs:
         pause = 0.05
         while True:
-            row = found.get("jobs", id, patience=LONG)
+            row = found.get("jobs", id)
             if row["state"] in ENDED:
                 ended.append({name: value for name, value in row.items() if name not in ("spec", "history")})
                 break

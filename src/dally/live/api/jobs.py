@@ -75,6 +75,7 @@ def listing(service: Service, caller: Who,
             state: Annotated[list[str] | None, Query(description="States, `active` or `ended`; several count as or.")
                              ] = None,
             user: Text = None, queue: Text = None, name: Text = None,
+            array: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", description="Members of this one.")] = None,
             limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
             cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
             ) -> Response:  # fmt: skip
@@ -84,6 +85,8 @@ def listing(service: Service, caller: Who,
         raise Forbidden(f"user: {caller.name} sees no jobs of others")
     wanted = user if caller.admin else caller.name
     rows = service.jobs(states=states, user=_clean(wanted), queue=_clean(queue), name=_clean(name))
+    if array is not None:
+        rows = [row for row in rows if row["id"].startswith(f"{array}_")]
     if cursor is not None:
         try:
             after = order(known_id(cursor))
