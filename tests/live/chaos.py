@@ -149,11 +149,10 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
     wait_until(lambda: running.leader() is not None)
     while tally.kills < kills:
         number = 0
-        if services > 1:
+        if services > 1 or chance.random() < 0.8:  # now and then before it has come up
             wait_until(lambda: running.leader() is not None)
             number = running.leader() or 0
-        else:
-            time.sleep(chance.random() * chance.choice((0.3, 3.0, 3.0)))
+        time.sleep(chance.random() * chance.choice((0.05, 0.5, 2.0)))
         running.kill(number)
         tally.kills += 1
         running.start(number)

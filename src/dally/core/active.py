@@ -34,6 +34,7 @@ class ActiveJob:
         "leaving",
         "neighbours",
         "number",
+        "pinned",
         "placement",
         "preemptions",
         "progress_from",
@@ -76,13 +77,14 @@ class ActiveJob:
         self.lease_until: float | None = None
         self.preemptions = 0
         self.attempts = 0  # starts and moves so far
+        self.pinned = False  # has GPUs on a machine that is drained: who leaves them gives them to nobody
         self.failures = 0  # crashes and starts that failed, of those that count against its retries
         self.hold: str | None = None  # why its owner keeps it out of the queue, now or once it has lost its GPUs
 
     @property
     def movable(self) -> bool:
-        """Whether a plan may preempt, move or resize it: it runs, as far as anybody knows, and does not forbid it."""
-        return self.state is State.RUNNING and self.job.preemptible
+        """Whether a plan may preempt, move or resize it: it runs, as far as anybody knows, and nothing forbids it."""
+        return self.state is State.RUNNING and self.job.preemptible and not self.pinned
 
     def starvation(self, now: float) -> float:
         """Seconds since it last got or lost GPUs."""

@@ -30,7 +30,8 @@ class Books:
                  *, shares: bool, preempts: bool) -> None:  # fmt: skip
         self.jobs: dict[str, ActiveJob] = {}
         self.holding: dict[str, ActiveJob] = {}  # jobs that have GPUs, be it to save their checkpoint
-        self.down: set[int] = set()
+        self.down: set[int] = set()  # machines that get no jobs: gone, or drained
+        self.drained: set[str] = set()  # those of them whose jobs go on, by name
         self.reasons: dict[str | pl.Demand, Reason] = {}
         self.timer: float | None = None
         self.heard: list[Happened] | None = None  # by the policy of the latest events, where that is not what happened
@@ -49,7 +50,7 @@ class Books:
             ev.Interrupted: self._interrupted, ev.Held: self._held, ev.Released: self._released,
             ev.ContactLost: self._contact_lost,
             ev.ContactRestored: self._contact_restored, ev.MachineDown: self._machine_down,
-            ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
+            ev.MachineDrained: self._machine_drained, ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
         }  # fmt: skip
@@ -280,15 +281,43 @@ class Books:
         machine = self.view.topology.machine_by_name.get(event.machine)
         if machine is None:
             return "the cluster has no such machine"
-        if machine in self.down:
+        if machine in self.down and event.machine not in self.drained:
             return "it is down already"
-        self.view.free.take_mask(machine, self.view.free.masks[machine])
-        self.down.add(machine)
-        self.view.layout += 1
+        self._close(machine)
+        self.drained.discard(event.machine)
         for job in self._on(machine):  # the world has not said yet what became of them
             if possible(job.state, "lose"):
                 self._lose(now, job)
         return None
+
+    def _close(self, machine: int) -> None:
+        """Nobody gets GPUs there."""
+        if machine not in self.down:
+            self.view.free.take_mask(machine, self.view.free.masks[machine])
+            self.down.add(machine)
+            self.view.layout += 1
+
+    def _machine_drained(self, now: float, event: ev.MachineDrained) -> str | None:
+        machine = self.view.topology.machine_by_name.get(event.machine)
+        if machine is None:
+            return "the cluster has no such machine"
+        if machine in self.down:
+            return "it is drained already" if event.machine in self.drained else "it is down"
+        self._close(machine)
+        self.drained.add(event.machine)
+        self.pin()
+        return None
+
+    def pin(self) -> None:
+        """Jobs on drained machines go on to their end: what they would leave, nobody could be given."""
+        drained = {self.view.topology.machine_by_name[name] for name in self.drained}
+        for job in self.holding.values():
+            pinned = job.placement is not None and any(machine in drained for machine, _ in job.placement.slices)
+            if pinned != job.pinned:
+                job.pinned = pinned
+                self.view.preemptible.discard(job)
+                if job.movable:
+                    self.unranked[job.id] = job
 
     def _machine_up(self, now: float, event: ev.MachineUp) -> str | None:
         machine = self.view.topology.machine_by_name.get(event.machine)
@@ -297,6 +326,9 @@ class Books:
         if machine not in self.down:
             return "it was not down"
         self.down.discard(machine)
+        if event.machine in self.drained:
+            self.drained.discard(event.machine)
+            self.pin()
         self.view.layout += 1
         held = 0
         for job in self._on(machine):
@@ -325,6 +357,7 @@ class Books:
         down = {found for machine in self.down if (found := numbers[machine]) is not None}
         self.down.clear()
         self.down.update(down)
+        self.drained.intersection_update(after.machine_by_name)
         view.free = FreeGpus(after)
         groups, view.groups = view.groups, Groups()
         for job in self.holding.values():
@@ -485,6 +518,7 @@ class Books:
 
     def _release(self, now: float, job: ActiveJob) -> None:
         """The job has no GPUs from now on."""
+        job.pinned = False
         self.view.preemptible.discard(job)
         if job.leaving is not None:
             self.residents.give(job.leaving)

@@ -67,7 +67,15 @@ class MachineDown(NamedTuple):
     machine: str  # its whole name, here and below
 
 
+class MachineDrained(NamedTuple):
+    """Nothing is started on the machine any more; what runs there goes on."""
+
+    machine: str
+
+
 class MachineUp(NamedTuple):
+    """After it was down or drained."""
+
     machine: str
 
 
@@ -132,14 +140,14 @@ class TimerDue(NamedTuple):
 
 Event = (
     Finished | Failed | Cancelled | Yielded | StartFailed | Interrupted | ContactLost | ContactRestored | MachineDown
-    | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | Held | Released | TimerDue
+    | MachineDrained | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | Held | Released | TimerDue
 )  # fmt: skip
 
 ORDER: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
         (Finished, Failed, Cancelled, Yielded, StartFailed, Interrupted, ContactLost, ContactRestored, MachineDown,
-         MachineUp, MachinesChanged, LeaseEnded, Started, Measured, Arrived, Held, TimerDue)
+         MachineDrained, MachineUp, MachinesChanged, LeaseEnded, Started, Measured, Arrived, Held, TimerDue)
     )
 }  # fmt: skip
 ORDER[Released] = ORDER[Held]  # as they come: who holds and releases means the last of it

@@ -43,6 +43,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "jobs": [_job(job, text) for job in books.jobs.values()],
         "holding": list(books.holding),
         "down": [view.topology.machine_names[machine] for machine in sorted(books.down)],
+        **({"drained": sorted(books.drained)} if books.drained else {}),
         "reasons": [[list(who) if isinstance(who, Demand) else who, text.plain(reason)]
                     for who, reason in books.reasons.items()],
         "timer": _plain(books.timer),
@@ -77,6 +78,9 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
         machine = view.topology.machine_by_name[name]
         view.free.take_mask(machine, view.free.masks[machine])
         books.down.add(machine)
+    books.drained.update(state.get("drained", ()))
+    books.pin()
+    books.unranked.clear()  # ranks are restored as they were
     for who, reason in state["reasons"]:
         books.reasons[Demand(*who) if isinstance(who, list) else who] = text.rich("reason", reason)
     books.timer = _rich(state["timer"])

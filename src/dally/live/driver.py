@@ -319,7 +319,7 @@ class Driver:
         elif what == "release":
             self.world.report(ev.Released(job))
         elif what == "drain":
-            self.world.report(ev.MachineDown(body["machine"]))
+            self.world.report(ev.MachineDrained(body["machine"]))
         elif what == "resume":
             self.world.report(ev.MachineUp(body["machine"]))
         self._answered.append(request.seq)

@@ -293,7 +293,7 @@ class Service:
         driver = self._leading()
         with driver.lock:
             view = driver.scheduler.view
-            topology = view.topology
+            topology, drained = view.topology, driver.scheduler.books.drained
             jobs: dict[int, list[str]] = {}
             for active in driver.scheduler.books.holding.values():
                 for held in (active.placement, active.leaving):
@@ -302,7 +302,7 @@ class Service:
             return [
                 {"name": machine.name, "gpu_type": machine.gpu_type, "gpus": machine.gpus,
                  "free": 0 if machine.index in view.down else view.free.masks[machine.index].bit_count(),
-                 "state": "down" if machine.index in view.down else "up",
+                 "state": "up" if machine.index not in view.down else "drained" if machine.name in drained else "down",
                  "jobs": sorted(set(jobs.get(machine.index, ())))}
                 for machine in topology.machines
             ]  # fmt: skip

@@ -80,7 +80,8 @@ def entry_text(entry: Entry, topology: Topology) -> str:
     return f"job {job}: {line}"
 
 
-_WORDS: dict[type, str] = {ev.MachineDown: "machine down", ev.MachineUp: "machine up", ev.TimerDue: "a timer rings",
+_WORDS: dict[type, str] = {ev.MachineDown: "machine down", ev.MachineDrained: "machine drained",
+                           ev.MachineUp: "machine up", ev.TimerDue: "a timer rings",
                            ev.LeaseEnded: "lease ended", ev.Yielded: "checkpoint saved", pl.WakeAt: "to be woken",
                            ev.MachinesChanged: "machines come and go"}  # fmt: skip
 _ENDS: dict[type, str] = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}
