@@ -25,6 +25,7 @@ def test_what_runs_goes_on_what_is_gone_waits_again_and_strangers_are_stopped() 
     for spec in specs:
         world.submit(spec.job, Program(("run", str(spec.truth.duration))))
     before = Scheduler(TREE, make_policy("fifo"), world, Journal())
+    world.jobs = before.jobs
     for _ in range(2):
         happened = world.next_events()
         assert happened is not None
@@ -41,6 +42,7 @@ def test_what_runs_goes_on_what_is_gone_waits_again_and_strangers_are_stopped() 
     again = LiveWorld(TREE, engine, clock, LiveRules(retries=5))
     seen: list[Instant] = []
     after = Scheduler(TREE, make_policy("fifo"), again, Journal(seen.append))
+    again.jobs = after.jobs
     load(after, state)
     after.resume_with(after.policy.new_memory())
     again.programs.update(world.programs)

@@ -31,6 +31,7 @@ class Job:
     slo: float | None = None  # deadline as a multiple of the run time on the best GPUs, where a trace has it so
     work: float | None = None  # what it is said to take, in the unit its progress is counted in; None: nobody says
     reference: float | None = None  # its step time at speed 1, where it has been profiled
+    preemptible: bool = True  # False: it keeps the GPUs it was given until it ends; it may have to share them
 
     @property
     def elastic(self) -> bool:

@@ -27,8 +27,9 @@ VERSION = 2
 _KINDS: dict[str, type] = {
     "arrived": ev.Arrived, "finished": ev.Finished, "failed": ev.Failed, "cancelled": ev.Cancelled,
     "yielded": ev.Yielded, "start-failed": ev.StartFailed, "interrupted": ev.Interrupted,
+    "held": ev.Held, "released": ev.Released,
     "contact-lost": ev.ContactLost, "contact-restored": ev.ContactRestored, "machine-down": ev.MachineDown,
-    "machine-up": ev.MachineUp, "machines": ev.MachinesChanged, "lease-ended": ev.LeaseEnded, "started": ev.Started,
+    "machine-drained": ev.MachineDrained, "machine-up": ev.MachineUp, "machines": ev.MachinesChanged, "lease-ended": ev.LeaseEnded, "started": ev.Started,
     "measured": ev.Measured, "timer": ev.TimerDue,
     "start": pl.Start, "preempt": pl.Preempt, "migrate": pl.Migrate, "resize": pl.Resize,
     "reshare": pl.Reshare, "extend": pl.Extend, "wake-at": pl.WakeAt, "wait": pl.Wait, "stop": pl.Stop,

@@ -104,6 +104,8 @@ class _Look:
             return "is moved or preempted twice in one plan"
         if job.state is not State.RUNNING or job.placement is None:
             return f"is {job.state.value}; only a running job can be moved"
+        if not job.job.preemptible:
+            return "must not be preempted: it keeps its GPUs until it ends"
         self.vacated[action.job] = type(action)
         if not self.shares or not self.groups.leave(action.job):
             for machine, mask in job.placement.slices:

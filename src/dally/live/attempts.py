@@ -23,7 +23,6 @@ class Leaving(Enum):
     PREEMPTED = "preempted"
     MOVES = "moves"  # another attempt follows at once
     REQUEUED = "requeued by its owner"
-    OVERTIME = "out of time"
     UNWANTED = "nobody waits for it"
 
 
@@ -33,18 +32,16 @@ class Terms:
 
     retries: int | None = None  # crashes, and starts that fail, that it survives; None: as the rules have it
     requeue_on: tuple[int, ...] = ()  # exit codes with which it asks to be run again; they count against nothing
-    time_limit: float | None = None  # seconds an attempt may run
 
 
 class Attempt:
     """What the world knows of one."""
 
-    __slots__ = ("began", "began_at", "key", "leaving", "moves_to", "placement", "saved")
+    __slots__ = ("began", "key", "leaving", "moves_to", "placement", "saved")
 
     def __init__(self, key: Key, placement: Placement) -> None:
         self.key, self.placement = key, placement
         self.began = False
-        self.began_at = 0.0
         self.leaving = Leaving.NOT
         self.moves_to: Attempt | None = None  # what follows when it has left
         self.saved = 0.0  # work its last checkpoint holds, as far as it said

@@ -64,6 +64,7 @@ class Exited(NamedTuple):
     job: str
     attempt: int
     code: int
+    cause: str = ""  # why the engine itself ended it: its time limit
 
 
 class Vanished(NamedTuple):

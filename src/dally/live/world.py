@@ -1,7 +1,7 @@
 """The live world: the same seam as the simulated one, on a wall clock, over any engine.
 
 Everything that is not the engine's own is here once: the inbox (submit, cancel, requeue, machines), timers and leases,
-time limits, starts that wait until somebody has left their GPUs, starts of which nothing is heard, moves, exit codes,
+starts that wait until somebody has left their GPUs, starts of which nothing is heard, moves, exit codes,
 retries. What an engine reports of an attempt that is over or was never asked for is passed on as it is; the scheduler
 finds it odd. An engine may forget the end of an attempt once it is written: it is told so one instant later.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,12 @@ from dally.core.job import Job
 from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
 from dally.core.policy import Policy
+from dally.core.sharing import Groups
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology, changed
 from dally.live.attempts import SAVED, Attempt, Key, Leaving, Terms
 from dally.live.engine import Began, Engine, Exited, NotBegun, Order, Program, Report, Stepped, Vanished
+from dally.live.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,18 @@ class LiveRules:
 class LiveWorld:
     """Implements `core.scheduler.World` over an engine."""
 
-    def __init__(self, topology: Topology, engine: Engine, clock: Clock, rules: LiveRules | None = None,
-                 work_at: Callable[[str, float], float] | None = None) -> None:  # fmt: skip
+    def __init__(self, topology: Topology, engine: Engine, clock: Clock, rules: LiveRules | None = None) -> None:
         self.engine, self.clock, self.rules = engine, clock, rules or LiveRules()
         self.topology = topology
         self.programs: dict[str, Program] = {}
         self.terms: dict[str, Terms] = {}
         self.names: dict[str, str] = {}  # what people call their jobs
+        self.references: dict[str, float] = {}  # seconds of a step at full speed, where that is known
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
-        self._work_at = work_at or (lambda job, now: 0.0)  # work a job has done, as the books have it
+        self.jobs: Mapping[str, ActiveJob] = {}  # of the scheduler this world serves; it counts failures and work
+        self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
+        self._look_again: float | None = None
+        self._turn_ends: float | None = None
         self._quits = False
         self._inbox: queue.SimpleQueue[ev.Event | Requeued] = queue.SimpleQueue()
         self._heard: deque[Report] = deque()  # reports that wait for the next instant
@@ -58,9 +63,13 @@ class LiveWorld:
         self._queue: list[Attempt] = []  # decided, and waiting for somebody to leave their GPUs
         self._over: list[Key] = []  # ended; once that is written the engine may forget them
         self._numbers: dict[str, int] = {}  # attempts so far
-        self._failures: dict[str, int] = {}
         self._unended: set[str] = set()
         self._leases: dict[str, int] = {}  # which of a job's leases counts
+        self._turns: Turns | None = None
+
+    def take_turns(self, groups: Callable[[], Groups]) -> None:
+        """Jobs may share GPUs, as these groups say."""
+        self._turns = Turns(self.engine, groups)
 
     # --- inbox: from any thread --------------------------------------------------------------------------------
 
@@ -77,6 +86,8 @@ class LiveWorld:
         if not program.command:
             raise UserError(f"job {job.id!r} has no command")
         self.programs.setdefault(job.id, program)
+        if job.reference is not None:
+            self.references[job.id] = job.reference
         if terms is not None:
             self.terms.setdefault(job.id, terms)
 
@@ -103,9 +114,33 @@ class LiveWorld:
         self._quits = True
         self.engine.wake()
 
+    def busy(self) -> set[str]:
+        """Jobs that the engine was told to run and of which it has not said that they are over."""
+        return {key.job for key in self._told}
+
+    def leave_all(self) -> None:
+        """Everybody is asked to save and leave. From the thread that decides."""
+        for attempt in list(self._queue):
+            self._without(attempt)
+        for job in list(self._current):
+            self._ask_to_leave(job, Leaving.REQUEUED)
+
+    def wake_by(self, moment: float | None) -> None:
+        """Look outside again at this time at the latest."""
+        self._look_again = moment
+
+    def nudge(self) -> None:
+        """Ask the policy again though nothing has happened."""
+        self._agenda.enter(self.clock.now(), ev.TimerDue, _ring)
+        self.engine.wake()
+
+    def go_on(self) -> None:
+        """After `quit`: report again."""
+        self._quits = False
+
     def check(self, policy: Policy) -> None:
         """Whether the engine can do what this policy asks for; refused in a sentence."""
-        if policy.shares and not self.engine.shares:
+        if policy.shares and self._turns is None:
             raise UserError(f"policy {policy.name!r} puts several jobs on the same GPUs, which this engine cannot do; "
                             "choose one that gives whole GPUs")  # fmt: skip
 
@@ -123,6 +158,8 @@ class LiveWorld:
             self._digest(events)
             for _, _, _, happens, what, epoch in self._agenda.due(now):
                 happens(now, what, epoch, events)
+            self._give_turns(now)
+            self.outside(now)
             while not self._inbox.empty():
                 events += self._taken_in(now, self._inbox.get())
             self._give_gpus()
@@ -130,9 +167,9 @@ class LiveWorld:
                 return now, sorted(events, key=_order)
             if self.closed and not self._current and not len(self._agenda) and self._inbox.empty():
                 return None  # jobs wait and nothing can ever happen: not even a timer is set
-            due = self._agenda.next_time()
+            dues = [due for due in (self._agenda.next_time(), self._look_again, self._turn_ends) if due is not None]
             longest = self.rules.longest_wait
-            patience = longest if due is None else min(longest, max(0.0, due - self.clock.now()))
+            patience = min(longest, max(0.0, min(dues) - self.clock.now())) if dues else longest
         return None
 
     def _digest(self, events: list[ev.Event]) -> None:
@@ -183,8 +220,7 @@ class LiveWorld:
         elif isinstance(report, Stepped):
             attempt.saved = attempt.saved if report.saved is None else report.saved
             if attempt.began and attempt.leaving is Leaving.NOT:
-                speed = 1.0 if report.speed is None else report.speed
-                events.append(ev.Measured(report.job, speed, report.step_time, report.exposed))
+                events.append(ev.Measured(report.job, self._speed(report), report.step_time, report.exposed))
         else:
             del self._told[attempt.key]
             self._over.append(attempt.key)
@@ -193,19 +229,19 @@ class LiveWorld:
             if report.job in self._unended:
                 self._ended(attempt, report, events)
 
+    def _speed(self, report: Stepped) -> float:
+        """Work per second: as the job says, as its profile says, or else a second of running is a second of work."""
+        if report.speed is not None:
+            return report.speed
+        reference = self.references.get(report.job)
+        return 1.0 if reference is None or report.step_time <= 0 else reference / report.step_time
+
     def _begun(self, attempt: Attempt, events: list[ev.Event]) -> None:
         if attempt.began:
             return
-        attempt.began, attempt.began_at = True, self.clock.now()
-        limit = self.terms.get(attempt.job, Terms()).time_limit
-        if limit is not None:
-            self._agenda.enter(attempt.began_at + limit, ev.Failed, self._out_of_time, attempt)
+        attempt.began = True
         if attempt.leaving is Leaving.NOT:
             events.append(ev.Started(attempt.job))
-
-    def _out_of_time(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
-        if self._told.get(attempt.key) is attempt and attempt.leaving is Leaving.NOT:
-            self._ask_to_leave(attempt.job, Leaving.OVERTIME)
 
     def _stranger(self, report: Report, events: list[ev.Event]) -> None:
         """Of an attempt that is over, or that nobody asked for: the scheduler finds it odd; what runs is stopped."""
@@ -225,18 +261,17 @@ class LiveWorld:
             self._without(attempt.moves_to)
             self._failed(attempt, events, ev.Interrupted(job, attempt.saved, report.cause), report.cause)
         else:
-            self._exited(attempt, report.code, events)
+            self._exited(attempt, report.code, report.cause, events)
 
-    def _exited(self, attempt: Attempt, code: int, events: list[ev.Event]) -> None:
+    def _exited(self, attempt: Attempt, code: int, cause: str, events: list[ev.Event]) -> None:
         job, leaving = attempt.job, attempt.leaving
         if code == 0:
             self._without(attempt.moves_to)
             self._unended.discard(job)
             events.append(ev.Finished(job))
-        elif leaving is Leaving.OVERTIME:
+        elif cause and leaving is Leaving.NOT:  # the engine put it out, and says why
             self._unended.discard(job)
-            limit = self.terms[job].time_limit
-            events.append(ev.Failed(job, f"its time limit of {limit:g} s is over"))
+            events.append(ev.Failed(job, cause))
         elif leaving is Leaving.NOT:
             if code in self.terms.get(job, Terms()).requeue_on:
                 events.append(ev.Interrupted(job, self._kept(attempt, code), f"exit code {code}: it asks to run again"))
@@ -256,7 +291,7 @@ class LiveWorld:
 
     def _kept(self, attempt: Attempt, code: int) -> float:
         """Work that is not lost: what the checkpoint holds that it has just saved, or the last one it spoke of."""
-        return self._work_at(attempt.job, self.clock.now()) if code == SAVED else attempt.saved
+        return self.jobs[attempt.job].work_at(self.clock.now()) if code == SAVED else attempt.saved
 
     def _without(self, attempt: Attempt | None) -> None:
         """An attempt that was to follow does not."""
@@ -265,15 +300,15 @@ class LiveWorld:
             if self._current.get(attempt.job) is attempt:
                 del self._current[attempt.job]
 
-    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.Event, cause: str) -> None:
+    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.StartFailed | ev.Interrupted,
+                cause: str) -> None:  # fmt: skip
         """A crash or a start that failed: tried again as often as the terms allow."""
-        count = self._failures[attempt.job] = self._failures.get(attempt.job, 0) + 1
         retries = self.terms.get(attempt.job, Terms()).retries
-        if count > (self.rules.retries if retries is None else retries):
+        if self.jobs[attempt.job].failures >= (self.rules.retries if retries is None else retries):
             self._unended.discard(attempt.job)
             events.append(ev.Failed(attempt.job, cause))
         else:
-            events.append(again)
+            events.append(again._replace(failure=True))
 
     # --- what is decided ---------------------------------------------------------------------------------------
 
@@ -295,6 +330,7 @@ class LiveWorld:
             elif isinstance(action, Rejected):
                 self._unended.discard(action.job)
         self._give_gpus()
+        self._give_turns(now)
         return ()
 
     def _attempt(self, now: float, action: pl.Start | pl.Migrate) -> Attempt:
@@ -344,6 +380,12 @@ class LiveWorld:
                                     restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
 
+    def _give_turns(self, now: float) -> None:
+        if self._turns is not None:
+            begun = {job: attempt.key for job, attempt in self._current.items()
+                     if attempt.began and attempt.leaving is Leaving.NOT}  # fmt: skip
+            self._turn_ends = self._turns.look(now, begun)
+
     def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
         """Given up; where it turns out to run after all it is a stranger. Its GPUs count as left."""
         if self._told.get(attempt.key) is attempt and not attempt.began:
@@ -355,9 +397,15 @@ class LiveWorld:
                 self._failed(attempt, events, ev.StartFailed(attempt.job, cause), cause)
 
     def _occupied(self, wants: Attempt) -> bool:
+        """By somebody who has to leave first: not by those it shares its GPUs with."""
         wanted = dict(wants.placement.slices)
-        return any(key.job == wants.job or any(wanted.get(machine, 0) & mask for machine, mask in other.placement.slices)
-                   for key, other in self._told.items())  # fmt: skip
+        for key, other in self._told.items():
+            if key.job == wants.job:
+                return True
+            shares = self._turns is not None and other.leaving is Leaving.NOT and other.placement == wants.placement
+            if not shares and any(wanted.get(machine, 0) & mask for machine, mask in other.placement.slices):
+                return True
+        return False
 
     def _lease(self, end: float | None, job_id: str) -> None:
         """A new lease, or none, in the place of the one before."""
@@ -379,6 +427,8 @@ class LiveWorld:
             self._agenda.enter(timer, ev.TimerDue, _ring)
         for job in jobs:
             self._numbers[job.id] = job.attempts
+            if job.job.reference is not None:
+                self.references[job.id] = job.job.reference
             number = running.pop(job.id, None)
             if job.state in ENDED:
                 known = False
@@ -398,16 +448,12 @@ class LiveWorld:
         attempt = self._current[job.id] = Attempt(Key(job.id, job.attempts), placement)
         self._told[attempt.key] = attempt
         attempt.began = job.state in (State.RUNNING, State.YIELDING)
-        attempt.began_at = job.last_change
         self.engine.adopt(*attempt.key)
         if job.state is State.STARTING:
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
         elif job.state is State.LOST:
             attempt.began = True
             self._inbox.put(ev.ContactRestored(job.id))
-        limit = self.terms.get(job.id, Terms()).time_limit
-        if attempt.began and limit is not None:
-            self._agenda.enter(attempt.began_at + limit, ev.Failed, self._out_of_time, attempt)
         if job.placement is None:
             self._ask_to_leave(job.id, Leaving.PREEMPTED)
         if job.lease_until is not None:

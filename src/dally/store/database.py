@@ -213,8 +213,9 @@ class Database:
         """From here on instants are written on this cluster."""
         self._text = JournalText(topology)
 
-    def append(self, instant: Instant, answered: Iterable[int] = (), rows: Mapping[str, dict[str, Any]] | None = None) -> None:
-        """One decision, whole: the instant, the requests it answers, the rows that follow. Returns when it is durable."""
+    def append(self, instant: Instant, answered: Iterable[int] = (),
+               rows: Mapping[str, dict[str, Any]] | None = None) -> None:  # fmt: skip
+        """One decision, whole: the instant, the requests it answers, the rows that follow. Durable when it returns."""
         assert self._text is not None, "begin_text comes first"
         text = JournalText(self._text.topology)  # a copy: what fails must not have followed new machines
         line = text.encode(instant)
@@ -238,6 +239,23 @@ class Database:
         connection.execute(
             insert(_rows).values(id=job, body=text).on_conflict_do_update(index_elements=["id"], set_={"body": text})
         )
+
+    def note(self, name: str, value: str | None = None) -> str | None:
+        """What was noted under a name before; `value` takes its place."""
+        with self._writing() as connection:
+            before = connection.execute(sa.select(_about.c.value).where(_about.c.name == name)).scalar()
+            if value is not None and value != before:
+                connection.execute(_about.delete().where(_about.c.name == name))
+                connection.execute(_about.insert().values(name=name, value=value))
+        return before
+
+    def put_rows(self, rows: Mapping[str, dict[str, Any]], answered: Iterable[int] = ()) -> None:
+        """Rows of jobs that never came to the scheduler, and the requests that ended them."""
+        with self._writing() as connection:
+            self._must_lead(connection)
+            for job, body in rows.items():
+                self._upsert(connection, job, body)
+            connection.execute(_requests.update().where(_requests.c.seq.in_(list(answered))).values(done=True))
 
     def written(self) -> int:
         """Instants in the journal, asked of the store: after a failure nobody knows otherwise."""
@@ -311,22 +329,20 @@ class Database:
                     return UserError(f"the idempotency key {handed.key!r} was used for another submission")
                 return list(json.loads(before.ids))
         ids: list[str] = []
-        for members, spec in handed.specs:
-            if members is None:
-                ids.append(self._one(connection, handed, None, spec))
-            else:
-                first: str | None = None
-                for member in members:
-                    name = self._one(connection, handed, (first, member), {**spec, "array": member})
-                    first = first or name.partition("_")[0]
-                    ids.append(name)
+        for group in handed.specs:
+            first: str | None = None
+            for member, spec in group:
+                name = self._one(connection, handed, None if member is None else (first, member), spec)
+                first = first or name.partition("_")[0]
+                ids.append(name)
         if handed.key is not None:
             connection.execute(
                 _keys.insert().values(who=handed.who, key=handed.key, digest=handed.digest, ids=json.dumps(ids))
             )
         return ids
 
-    def _one(self, connection: Connection, handed: Handed, of: tuple[str | None, int] | None, spec: dict[str, Any]) -> str:
+    def _one(self, connection: Connection, handed: Handed, of: tuple[str | None, int] | None,
+             spec: dict[str, Any]) -> str:  # fmt: skip
         """A row of its own; its number is its id, or the id of its array and its number in it."""
         done = connection.execute(
             _submissions.insert().values(id=f"?{time.monotonic_ns()}", who=handed.who, made=handed.made, spec="")
@@ -361,9 +377,8 @@ class Database:
 
     def open_requests(self, after: int = 0) -> list[Request]:
         with self._reading() as connection:
-            rows = connection.execute(
-                sa.select(_requests).where(_requests.c.done.is_(False), _requests.c.seq > after).order_by(_requests.c.seq)
-            ).all()
+            wanted = sa.select(_requests).where(_requests.c.done.is_(False), _requests.c.seq > after)
+            rows = connection.execute(wanted.order_by(_requests.c.seq)).all()
         return [Request(row.seq, row.made, json.loads(row.body)) for row in rows]
 
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -372,11 +387,11 @@ class Database:
 
 
 class Handed(NamedTuple):
-    """One person's submission: specs, each alone or as the members of an array, under a key of theirs or none."""
+    """One person's submission: jobs by themselves, or numbered members of an array, under a key of theirs or none."""
 
     who: str
     made: float
-    specs: Sequence[tuple[Sequence[int] | None, dict[str, Any]]]
+    specs: Sequence[Sequence[tuple[int | None, dict[str, Any]]]]
     key: str | None
     digest: str
 

@@ -37,7 +37,7 @@ LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more 
 _RUNS = (ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored)
 _ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
 _WAITS = (ev.Yielded, ev.StartFailed, ev.Interrupted)
-_QUEUES = (*_WAITS, ev.Arrived)
+_QUEUES = (*_WAITS, ev.Arrived, ev.Released)
 _PLACES = (Start, Migrate, Resize)
 _FREES = (*_ENDS, *_WAITS, ev.MachineUp, ev.MachinesChanged, ev.LeaseEnded)
 
@@ -90,6 +90,8 @@ class Value:
                     forecast.runs(job)
             elif isinstance(entry, Preempt):
                 forecast.left_gpus(view.job(entry.job))
+            elif isinstance(entry, ev.Held):
+                forecast.held(view.job(entry.job))
         for entry in ended:  # what they teach counts from the next one on
             forecast.ended(view.job(entry.job), finished=isinstance(entry, ev.Finished))
         return ()

@@ -30,7 +30,7 @@ class Elastic:
         """A job got GPUs. Only inside one server does it ever grow."""
         memory = moment.memory
         _no_candidate(memory, job.id)
-        if len(placement.slices) == 1 and job.job.limits[1] > placement.gpus:
+        if len(placement.slices) == 1 and job.job.limits[1] > placement.gpus and job.job.preemptible:
             machine = MachineNumber(placement.slices[0][0])
             memory.could_grow[job.id] = machine, memory.next()
             memory.growing_on.add((*memory.could_grow[job.id], job.id))

@@ -30,7 +30,7 @@ from dally.policies.options import option, unless, when, written
 _PAPER = "OSDI'18"
 _WHOLE = unless("variant=dally-paper is affinity and migration only", variant="dally-paper")
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed, ev.Yielded)
-_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate,
+_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate,
                     Resize, Reshare, Preempt))  # fmt: skip
 
 
@@ -103,7 +103,7 @@ class Gandiva(PolicyBase):
         for entry in heard:
             if isinstance(entry, (*_GONE, Preempt)):
                 touched |= self._gone(moment, entry.job)
-            elif isinstance(entry, (ev.MachineDown, ev.MachineUp)):
+            elif isinstance(entry, (ev.MachineDown, ev.MachineDrained, ev.MachineUp)):
                 machine = view.topology.machine_by_name.get(entry.machine)
                 if machine is not None:  # it may have been taken out in the same instant
                     self.servers.relist(machine)

@@ -1,0 +1,463 @@
+"""The local engine: starts a shim for every attempt, tells it what to do, and reads what became of it.
+
+All that it knows is in the attempts' folders (folder.py); what it holds in memory only makes it quick. Three things
+tell it where to look: hints that shims and jobs send to its socket, the end of a shim's process, and the clock. Each
+may fail and costs nothing but time then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import py_compile
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dally.live.engine import Began, Exited, NotBegun, Order, Report, Stepped, Vanished
+from dally.live.local import environment, leftovers, shim
+from dally.live.local.folder import AttemptFolder, Look, Stage, folders
+from dally.live.local.progress import stepped
+
+Key = tuple[str, int]
+_ALIVE = (Stage.STARTING, Stage.RUNNING)
+_ENDED = (Stage.VOID, Stage.REFUSED, Stage.OVER, Stage.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRules:
+    """How the engine of this machine behaves, where one may want it otherwise."""
+
+    log_size: int = 8_000_000  # bytes of one file of output
+    log_files: int = 8  # files of output that are kept per attempt, at least 2
+    keep: float = 7 * 86400.0  # seconds that the output of an attempt is kept after its end
+    look_every: float = 1.0  # seconds between looks at all attempts
+    look_without_hints: float = 0.2  # … where nobody can send hints
+    steps_every: float = 1.0  # seconds between two reports of what a job says of itself, at least
+    stubborn: float = 5.0  # seconds a shim has to obey before it is killed itself
+
+
+class Watched:
+    """An attempt whose end has not been reported."""
+
+    __slots__ = ("began", "folder", "handle", "killed_after", "order", "process", "progress", "said", "said_at", "told")
+
+    def __init__(self, folder: AttemptFolder, order: dict[str, Any]) -> None:
+        self.folder, self.order = folder, order
+        self.process: subprocess.Popen[bytes] | None = None  # its shim, where this engine started it
+        self.handle: int | None = None  # pidfd of the shim
+        self.began = False  # whether that was reported
+        self.killed_after: float | None = None  # when a shim that does not obey is killed
+        self.progress = 0  # time of the progress file that was read last
+        self.said: Stepped | None = None  # what the job said of itself last
+        self.told: Stepped | None = None  # … and what of that was reported
+        self.said_at = 0.0  # when it was
+
+
+class LocalEngine:
+    """Implements `live.engine.Engine`."""
+
+    shares = True
+
+    def __init__(self, state: Path | str, rules: EngineRules | None = None,
+                 devices: Mapping[str, Sequence[str]] | None = None) -> None:  # fmt: skip
+        self.rules, self.devices = rules or EngineRules(), devices or {}
+        self.state = Path(state).absolute()
+        self.attempts = self.state / "attempts"
+        self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = threading.RLock()
+        self._watched: dict[Key, Watched] = {}
+        self._reports: deque[Report] = deque()
+        self._ended: set[str] = set()  # folders of attempts that are over for good
+        self._look_at: set[Key] = set()  # hints
+        self._next_look = 0.0
+        self._next_sweep = 0.0
+        self._events = select.epoll()
+        self._wakes, self._waker = os.pipe()
+        os.set_blocking(self._wakes, False)
+        os.set_blocking(self._waker, False)
+        self._events.register(self._wakes, select.EPOLLIN)
+        self._handles: dict[int, Key] = {}
+        self._to_reap: list[subprocess.Popen[bytes]] = []  # shims that are about to end
+        self._socket = self._listen()
+        self._shim = self._compiled()
+        self._closed = False
+
+    def _listen(self) -> socket.socket | None:
+        path = self.state / "engine.sock"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            path.unlink(missing_ok=True)
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.setblocking(False)
+            self._events.register(listener, select.EPOLLIN)
+        except OSError:  # its path is too long, or there is no room: then it looks more often
+            listener.close()
+            return None
+        return listener
+
+    def _compiled(self) -> str:
+        """The shim, ready to be executed: a script is compiled anew every time."""
+        compiled = self.state / "shim.pyc"
+        try:
+            py_compile.compile(shim.__file__, str(compiled), doraise=True)
+        except (OSError, py_compile.PyCompileError):
+            return shim.__file__
+        return str(compiled)
+
+    # --- what it is told ------------------------------------------------------------------------------------------
+
+    def start(self, order: Order) -> None:
+        key = (order.job, order.attempt)
+        folder = AttemptFolder(self.attempts, *key)
+        with self._lock:
+            try:
+                plain = self._plain(order, folder)
+                folder.prepare(plain)
+                watched = self._watched[key] = Watched(folder, plain)
+                watched.process = self._spawn(folder)
+            except FileExistsError:
+                self.adopt(*key)
+            except (OSError, ValueError) as error:
+                self._watched.pop(key, None)
+                try:
+                    folder.make_void()
+                except OSError:
+                    folder.remove()  # nobody else was told to start it
+                self._reports.append(NotBegun(*key, f"it cannot be started here: {error}"))
+                self.wake()
+            else:
+                with contextlib.suppress(OSError):
+                    self._hold(key, watched, os.pidfd_open(watched.process.pid))
+
+    def _plain(self, order: Order, folder: AttemptFolder) -> dict[str, Any]:
+        """The order as the shim reads it."""
+        program, token = order.program, uuid.uuid4().hex
+        if not program.command:
+            raise ValueError("it has no command")
+        try:
+            number = signal.Signals["SIG" + program.signal.upper().removeprefix("SIG")]
+        except KeyError:
+            raise ValueError(f"there is no signal {program.signal!r}") from None
+        taken = {int(watched.order.get("port", 0)) for watched in self._watched.values()}
+        port = environment.free_port(taken, int(token[:6], 16))
+        report = str(self.state / "engine.sock")
+        directory = Path(program.directory or ".").absolute()
+        return {
+            "job": order.job, "attempt": order.attempt, "token": token, "port": port, "report": report,
+            "command": list(program.command), "directory": str(directory), "signal": int(number),
+            "grace": program.grace, "time_limit": program.time_limit, "reference": program.reference,
+            "output": str(directory / program.output) if program.output is not None else None,
+            "log_size": self.rules.log_size, "log_files": self.rules.log_files,
+            "environment": environment.common(order, folder=folder.path, state=self.state, token=token, report=report,
+                                              port=port),
+            "ranks": environment.ranks(order, self.devices),
+        }  # fmt: skip
+
+    def _spawn(self, folder: AttemptFolder) -> subprocess.Popen[bytes]:
+        said = os.open(folder.path / "shim.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", "-X", "utf8", self._shim, str(folder.path)],
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True, cwd="/",
+                env={"PATH": os.environ.get("PATH", os.defpath)})  # fmt: skip
+        finally:
+            os.close(said)
+
+    def stop(self, job: str, attempt: int, grace: float) -> None:
+        key = (job, attempt)
+        with self._lock:
+            folder = self._folder(key)
+            if not folder.path.exists() or folder.path.name in self._ended:
+                return
+            with contextlib.suppress(OSError):
+                if folder.make_void():
+                    self._look_soon(key)
+                    return
+            if folder.command(f"leave {grace!r}" if grace > 0 else "out"):
+                watched = self._watched.get(key)
+                if watched is not None:
+                    late = time.monotonic() + grace + self.rules.stubborn
+                    watched.killed_after = min(late, watched.killed_after or late)
+
+    def suspend(self, job: str, attempt: int) -> None:
+        self._folder((job, attempt)).command("suspend")
+
+    def resume(self, job: str, attempt: int) -> None:
+        self._folder((job, attempt)).command("resume")
+
+    def adopt(self, job: str, attempt: int) -> None:
+        key = (job, attempt)
+        with self._lock:
+            watched = self._watched.get(key)
+            if watched is None:
+                folder = self._folder(key)
+                watched = self._watched[key] = Watched(folder, folder.order())
+            watched.began, watched.progress, watched.told = False, 0, None
+            self._look_soon(key)
+
+    def forget(self, job: str, attempt: int) -> None:
+        key = (job, attempt)
+        with self._lock:
+            folder = self._folder(key)
+            if folder.look().stage in _ENDED:
+                self._drop(key)
+                folder.forget()
+
+    def _folder(self, key: Key) -> AttemptFolder:
+        watched = self._watched.get(key)
+        return watched.folder if watched is not None else AttemptFolder(self.attempts, *key)
+
+    # --- what it tells --------------------------------------------------------------------------------------------
+
+    def observe(self, patience: float) -> Sequence[Report]:
+        until = time.monotonic() + max(0.0, patience)
+        woken = False
+        while True:
+            with self._lock:
+                if self._closed:
+                    return ()
+                self._look_around()
+                found = list(self._reports)
+                self._reports.clear()
+                now = time.monotonic()
+                pause = min(until, self._next_look) - now
+            if found or woken or now >= until:
+                return found
+            woken = self._wait(max(0.0, pause))
+
+    def _wait(self, pause: float) -> bool:
+        """Until something happens; True if somebody wants `observe` to return."""
+        woken = False
+        try:
+            events = self._events.poll(pause)
+        except (OSError, ValueError):
+            return True  # closed meanwhile
+        for file, _ in events:
+            if file == self._wakes:
+                with contextlib.suppress(OSError):
+                    os.read(self._wakes, 4096)
+                woken = True
+            elif self._socket is not None and file == self._socket.fileno():
+                self._hear(self._socket)
+            else:
+                with self._lock:
+                    if file in self._handles:
+                        self._look_at.add(self._handles[file])
+        return woken
+
+    def _hear(self, listener: socket.socket) -> None:
+        """Messages are believed only where they carry the attempt's token; of hints it does not matter."""
+        for _ in range(1000):
+            try:
+                message = json.loads(listener.recv(65536))
+                key = (message["job"], int(message["attempt"]))
+                with self._lock:
+                    watched = self._watched.get(key)
+                    if watched is None:
+                        continue
+                    self._look_at.add(key)
+                    if message["kind"] == "step" and message["token"] == watched.order.get("token"):
+                        watched.said = stepped(*key, message, watched.order.get("reference")) or watched.said
+            except OSError:
+                return
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def _look_around(self) -> None:
+        """At those there are hints about; at all of them now and then."""
+        now = time.monotonic()
+        keys = set(self._look_at)
+        self._look_at.clear()
+        self._to_reap = [process for process in self._to_reap if process.poll() is None]
+        if now >= self._next_look:
+            quick = self._socket is not None and all(w.handle is not None for w in self._watched.values())
+            self._next_look = now + (self.rules.look_every if quick else self.rules.look_without_hints)
+            keys = set(self._watched)
+        for key in keys:
+            watched = self._watched.get(key)
+            if watched is not None:
+                self._look(key, watched)
+        if now >= self._next_sweep:
+            self._next_sweep = now + 600.0
+            self._sweep()
+
+    def _look(self, key: Key, watched: Watched) -> None:
+        if watched.process is not None and watched.process.poll() is not None:
+            watched.process = None
+        seen = watched.folder.look()
+        if seen.stage is Stage.UNCLAIMED:
+            seen = self._unclaimed(watched)
+        if watched.handle is None and seen.stage in _ALIVE:
+            self._hold(key, watched, leftovers.handle_of(seen.pid, seen.start))
+        self._report(key, watched, seen)
+
+    def _unclaimed(self, watched: Watched) -> Look:
+        """Nobody has begun it. Nobody shall, unless this engine has just sent somebody to do so."""
+        folder = watched.folder
+        if not folder.path.exists():  # removed by hand: that says nothing about its processes
+            mark = f"DALLY_PROGRESS={folder.path / 'progress'}"
+            if watched.began or leftovers.marked(mark):
+                if watched.handle is not None:
+                    with contextlib.suppress(OSError):
+                        signal.pidfd_send_signal(watched.handle, signal.SIGKILL)
+                gone = leftovers.put_out(mark)
+                return Look(Stage.GONE if gone else Stage.UNKNOWN, cause="its folder is gone")
+        if watched.process is not None:
+            return Look(Stage.UNCLAIMED)
+        complaint = folder.complaint()
+        try:
+            folder.make_void()
+        except OSError as error:
+            return Look(Stage.UNKNOWN, cause=str(error))  # no room, say: it is tried again
+        seen = folder.look()
+        return Look(Stage.VOID, cause=complaint) if seen.stage is Stage.VOID else seen
+
+    def _report(self, key: Key, watched: Watched, seen: Look) -> None:
+        if seen.stage in (Stage.VOID, Stage.REFUSED):
+            self._over(key, NotBegun(*key, seen.cause or "it never began"))
+            return
+        if seen.stage in (Stage.RUNNING, Stage.OVER, Stage.GONE) and not watched.began:
+            watched.began = True
+            self._reports.append(Began(*key))
+            self._progress(key, watched)
+        if seen.stage is Stage.OVER:
+            self._progress(key, watched)
+            self._over(key, Exited(*key, seen.code, seen.cause))
+        elif seen.stage is Stage.GONE:
+            if seen.token is None or leftovers.put_out(f"DALLY_TOKEN={seen.token}"):
+                self._progress(key, watched)
+                self._over(key, Vanished(*key, seen.cause))
+        elif seen.stage in _ALIVE:
+            now = time.monotonic()
+            if watched.began and now >= watched.said_at + self.rules.steps_every:
+                if self._socket is None:
+                    self._progress(key, watched)
+                self._tell_steps(watched)
+            self._insist(watched, seen)
+
+    def _insist(self, watched: Watched, seen: Look) -> None:
+        """A shim that does not obey, being stopped or stuck, is killed; its ranks die with it."""
+        if watched.killed_after is not None and time.monotonic() > watched.killed_after:
+            handle = leftovers.handle_of(seen.pid, seen.start)
+            if handle is not None:
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                os.close(handle)
+
+    def _progress(self, key: Key, watched: Watched) -> None:
+        """What the job wrote down of itself, which says more than its messages where some were not heard."""
+        path = watched.folder.path / "progress"
+        with contextlib.suppress(OSError, ValueError):
+            written = path.stat().st_mtime_ns
+            if written != watched.progress:
+                watched.progress = written
+                message = json.loads(path.read_bytes())
+                if isinstance(message, dict):
+                    watched.said = stepped(*key, message, watched.order.get("reference")) or watched.said
+        self._tell_steps(watched)
+
+    def _tell_steps(self, watched: Watched) -> None:
+        if watched.said is not None and watched.said != watched.told:
+            watched.told, watched.said_at = watched.said, time.monotonic()
+            self._reports.append(watched.said)
+
+    def _over(self, key: Key, report: Report) -> None:
+        self._ended.add(self._watched[key].folder.path.name)
+        self._drop(key)
+        self._reports.append(report)
+
+    def _drop(self, key: Key) -> None:
+        watched = self._watched.pop(key, None)
+        if watched is None:
+            return
+        if watched.process is not None:
+            self._to_reap.append(watched.process)
+        if watched.handle is not None:
+            self._handles.pop(watched.handle, None)
+            with contextlib.suppress(OSError):
+                self._events.unregister(watched.handle)
+            os.close(watched.handle)
+
+    def _hold(self, key: Key, watched: Watched, handle: int | None) -> None:
+        """Be told when this process ends."""
+        if handle is not None:
+            watched.handle = handle
+            self._handles[handle] = key
+            self._events.register(handle, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _look_soon(self, key: Key) -> None:
+        self._look_at.add(key)
+        self.wake()
+
+    def _sweep(self) -> None:
+        """Remove what is older than anybody wanted to keep."""
+        for folder in folders(self.attempts):
+            key = (folder.job, folder.attempt)
+            with contextlib.suppress(OSError):
+                old = time.time() - max(entry.stat().st_mtime for entry in (folder.path, *folder.path.glob("out.log")))
+                forgotten = (folder.path / "claim").exists() and not (folder.path / "order.json").exists()
+                if old > self.rules.keep and forgotten and key not in self._watched and folder.look().stage in _ENDED:
+                    folder.remove()
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._waker, b"!")
+
+    # --- everything -----------------------------------------------------------------------------------------------
+
+    def running(self) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for folder in self._living():
+            found[folder.job] = max(folder.attempt, found.get(folder.job, 0))
+        return found
+
+    def _living(self) -> list[AttemptFolder]:
+        with self._lock:
+            living = []
+            for folder in folders(self.attempts):
+                if folder.path.name not in self._ended:
+                    stage = folder.look().stage
+                    if stage in _ALIVE:
+                        living.append(folder)
+                    elif stage in (Stage.VOID, Stage.REFUSED, Stage.OVER):
+                        self._ended.add(folder.path.name)
+            return living
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for key in list(self._watched):
+                self._drop(key)
+            if self._socket is not None:
+                self._socket.close()
+            self.wake()
+            self._events.close()
+            os.close(self._wakes)
+            os.close(self._waker)
+
+    def clear(self) -> None:
+        with self._lock:
+            for key in list(self._watched):
+                self.stop(*key, 0.0)
+            for folder in self._living():
+                self.adopt(folder.job, folder.attempt)
+                self.stop(folder.job, folder.attempt, 0.0)
+            while self._watched:
+                self._next_look = 0.0
+                self._look_around()
+                time.sleep(0.005)
