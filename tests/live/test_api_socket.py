@@ -12,13 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from api_served import served, until
 from fake_service import FakeService
 
 import dally.live.api.events as events
-from conftest import served, until
 from dally.live.config import LimitsConfig
 from dally.live.tokens import TokenFile
 
+pytest_plugins = ["api_served"]
 JOB = {"command": ["true"], "gpus": 1}
 
 

@@ -25,6 +25,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from starlette.testclient import TestClient
 
+pytest_plugins = ["api_served"]
 JOB = {"command": ["true"], "gpus": 1}
 Users = dict[str, dict[str, str]]
 

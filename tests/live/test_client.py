@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_served import served
 from fake_service import FakeService
 
-from conftest import served
 from dally.core.errors import UserError
 from dally.live.client import Client
 from dally.live.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, Unauthorized, Unavailable, Unreachable
 from dally.live.places import write_address
 from dally.live.tokens import TokenFile
 
+pytest_plugins = ["api_served"]
 JOB = {"command": ["true"], "gpus": 1}
 Answering = Callable[[BaseHTTPRequestHandler, int], None]
 

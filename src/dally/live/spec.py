@@ -223,7 +223,7 @@ class JobSpec(_Part):
     directory: PathText | None = None
     array: Annotated[
         str, Field(max_length=2000), AfterValidator(_array),
-        WithJsonSchema({"type": "string", "pattern": f"^{_PART}(,{_PART})*$", "examples": ["0-9", "1,3,5", "0-100:10"]}),
+        WithJsonSchema({"type": "string", "pattern": f"^{_PART}(,{_PART})*$", "examples": ["0-9", "1,3,5"]}),
     ] | None = None  # fmt: skip
     after: Annotated[list[JobId], Field(max_length=10_000)] = []
     after_ok: Annotated[list[JobId], Field(max_length=10_000)] = []

@@ -1,4 +1,7 @@
-"""A fake service behind the real API: in memory for most tests, on a real socket where the socket matters."""
+"""A fake service behind the real API: in memory for most tests, on a real socket where the socket matters.
+
+Test modules take the fixtures by `pytest_plugins = ["api_served"]`.
+"""
 
 from __future__ import annotations
 
