@@ -20,12 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from postgres import free_port
-
 from dally.live.board import Board
 from dally.live.client import Client
 from dally.live.errors import Unreachable
 from dally.store.database import Database
+from postgres import free_port
 
 # Begins, works, ends; what it did is one line each, appended whole. `argv`: file, seconds, exit code.
 JOB = """

@@ -50,7 +50,8 @@ class Books:
             ev.Interrupted: self._interrupted, ev.Held: self._held, ev.Released: self._released,
             ev.ContactLost: self._contact_lost,
             ev.ContactRestored: self._contact_restored, ev.MachineDown: self._machine_down,
-            ev.MachineDrained: self._machine_drained, ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
+            ev.MachineDrained: self._machine_drained, ev.MachineUp: self._machine_up,
+            ev.MachinesChanged: self._machines_changed,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
         }  # fmt: skip

@@ -140,7 +140,8 @@ class TimerDue(NamedTuple):
 
 Event = (
     Finished | Failed | Cancelled | Yielded | StartFailed | Interrupted | ContactLost | ContactRestored | MachineDown
-    | MachineDrained | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | Held | Released | TimerDue
+    | MachineDrained | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | Held | Released
+    | TimerDue
 )  # fmt: skip
 
 ORDER: dict[type, int] = {

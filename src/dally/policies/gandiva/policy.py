@@ -30,8 +30,8 @@ from dally.policies.options import option, unless, when, written
 _PAPER = "OSDI'18"
 _WHOLE = unless("variant=dally-paper is affinity and migration only", variant="dally-paper")
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed, ev.Yielded)
-_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate,
-                    Resize, Reshare, Preempt))  # fmt: skip
+_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored,
+                    Start, Migrate, Resize, Reshare, Preempt))  # fmt: skip
 
 
 class Gandiva(PolicyBase):
