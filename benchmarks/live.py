@@ -108,7 +108,8 @@ def serve(options: argparse.Namespace) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     service = subprocess.Popen([sys.executable, "-m", "dally.cli.main", "serve", "--state", state, "--port", str(port),
-                                "--policy", options.policy], stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+                                "--policy", options.policy], stderr=subprocess.DEVNULL,
+                               start_new_session=True)  # fmt: skip
     try:
         _until_it_answers(port)
         person = Person(port)
@@ -205,7 +206,8 @@ def _watchers(port: int, count: int) -> list[int]:
 def _show(what: str, took: list[float], wrong: int) -> None:
     took.sort()
     p99 = took[min(len(took) - 1, int(len(took) * 0.99))]
-    print(f"{what:18} median {statistics.median(took) * 1e3:7.1f} ms   p99 {p99 * 1e3:7.1f} ms   refused {wrong}", flush=True)
+    middle = statistics.median(took) * 1e3
+    print(f"{what:18} median {middle:7.1f} ms   p99 {p99 * 1e3:7.1f} ms   refused {wrong}", flush=True)
 
 
 def main() -> None:

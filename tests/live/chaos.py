@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from dally.live.board import Board
@@ -224,7 +225,7 @@ def _overlaps(wrong: list[str], spans: list[tuple[float, float, str, int, str]])
                 holders.setdefault(f"GPU {machine}:{number}", []).append((first, last, job))
     for what, held in holders.items():
         held.sort()
-        for (_, last, one), (first, _, other) in zip(held, held[1:], strict=False):
+        for (_, last, one), (first, _, other) in pairwise(held):
             if first < last:
                 wrong.append(f"{what} was held by {one} and {other} at the same time")
 

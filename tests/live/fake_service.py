@@ -74,11 +74,12 @@ class FakeService:
                 "why": None if fits else "the cluster is smaller", "estimate": {}, "alternatives": []}  # fmt: skip
 
     def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
-             name: str | None = None, after: str | None = None, limit: int | None = None,
+             name: str | None = None, array: str | None = None, after: str | None = None, limit: int | None = None,
              ) -> list[dict[str, Any]]:  # fmt: skip
         found = [dict(row) for row in self.rows.values()
                  if (states is None or row["state"] in states) and user in (None, row["user"])
                  and queue in (None, row["queue"]) and name in (None, row["name"])
+                 and (array is None or row["id"].startswith(f"{array}_"))
                  and (after is None or id_order(row["id"]) > id_order(after))]  # fmt: skip
         return sorted(found, key=lambda row: id_order(row["id"]))[:limit]
 

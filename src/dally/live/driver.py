@@ -63,6 +63,7 @@ class Driver:
         self.lock = threading.RLock()  # of the scheduler, while somebody looks at it or it decides
         self.specs: dict[str, JobSpec] = {}
         self.submissions: dict[str, Submission] = {}
+        self._ids: list[str] = []  # of all submissions, in order, as far as somebody has asked
         self.held_back = HeldBack()
         self.stopped_asking = False  # True: nothing new is started any more
         self._wanted_policy, self._wanted_topology = policy, topology
@@ -220,12 +221,11 @@ class Driver:
         self._snapshot_at = self.database.instants
 
     def ids_after(self, job: str | None) -> list[str]:
-        """Jobs in the order in which they were handed in, from the one after this on."""
-        ids = list(self.submissions)
-        if job is None:
-            return ids
-        number = id_order(job)
-        return ids[bisect_right(ids, number, key=id_order) :]
+        """Jobs in the order of their ids, from the one after this on."""
+        ids = self._ids
+        if len(ids) != len(self.submissions):  # they may have come in another order than they are counted in
+            ids = self._ids = sorted(self.submissions, key=id_order)
+        return ids if job is None else ids[bisect_right(ids, id_order(job), key=id_order) :]
 
     # --- what comes from outside ------------------------------------------------------------------------------
 

@@ -235,14 +235,16 @@ class Service:
     # --- looking ----------------------------------------------------------------------------------------------
 
     def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
-             name: str | None = None, after: str | None = None, limit: int | None = None) -> list[Row]:  # fmt: skip
+             name: str | None = None, array: str | None = None, after: str | None = None,
+             limit: int | None = None) -> list[Row]:  # fmt: skip
         """Rows, oldest first; from the one after a job on, and so many, if that is asked for."""
         driver = self._leading()
         found: list[Row] = []
         wanted = ((user, "user"), (queue, "queue"), (name, "title"))
         for job in driver.ids_after(after):
             spec = driver.specs[job]
-            if any(word is not None and word != getattr(spec, what) for word, what in wanted):
+            if any(word is not None and word != getattr(spec, what) for word, what in wanted) or \
+                    (array is not None and not job.startswith(f"{array}_")):  # fmt: skip
                 continue
             if states is None or _state(driver, job) in states:
                 found.append(self._row(driver, job))

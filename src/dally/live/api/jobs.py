@@ -89,8 +89,8 @@ def listing(service: Service, caller: Who,
             known_id(cursor)
         except NotFound:
             raise Invalid(f"cursor: {cursor[:60]!r} is none of this listing") from None
-    rows = service.jobs(states=states, user=_clean(wanted), queue=_clean(queue), name=_clean(name), after=cursor,
-                        limit=limit + 1)  # fmt: skip
+    rows = service.jobs(states=states, user=_clean(wanted), queue=_clean(queue), name=_clean(name), array=array,
+                        after=cursor, limit=limit + 1)  # fmt: skip
     page = rows[:limit]
     others = None if caller.admin else _others(service, caller)
     return answer({"jobs": page, "next": page[-1]["id"] if len(rows) > limit else None, "others": others})
