@@ -1,4 +1,4 @@
-"""The live service under load: what a decision costs with ten thousand jobs waiting, and how quickly people are answered.
+"""The live service under load: what a decision costs while ten thousand jobs wait, and how quickly people are answered.
 
     python benchmarks/live.py decide    one decision with 10,000 pending jobs on 10,000 GPUs, in process
     python benchmarks/live.py serve     a real service: 10,000 queued, 1,000 submits from 50 clients, 100 watchers
@@ -57,7 +57,8 @@ def decisions(policy: str, pending: int, cluster: str, count: int) -> list[float
     def arrives(size: int) -> ev.Arrived:
         nonlocal number
         number += 1
-        return ev.Arrived(Job(str(number), now, size, user=f"u{number % 50}", declared_duration=chance.uniform(600, 1e5)))
+        said = chance.uniform(600, 1e5)
+        return ev.Arrived(Job(str(number), now, size, user=f"u{number % 50}", declared_duration=said))
 
     while held < topology.gpus:
         size = min(chance.choice((1, 2, 4, 8, 8, 16, 32)), topology.gpus - held)
