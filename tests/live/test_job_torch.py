@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,3 +69,20 @@ def test_a_ddp_job_tells_how_long_its_steps_take_and_what_it_saved(tmp_path: Pat
     assert isinstance(step, Stepped) and step.saved is not None
     done = len(lines(tmp_path / "losses", 0))
     assert step.saved >= done * 0.05
+
+
+@pytest.mark.slow
+def test_the_script_in_the_documentation_is_interrupted_and_resumes(tmp_path: Path, local: LocalEngine) -> None:
+    page = (SOURCE.parent / "docs" / "jobs.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "dally.job.batches" in block]
+    code += f"    import time; time.sleep(0.1); print(epoch, file=open({str(tmp_path)!r} + '/steps', 'a'))\n"
+    (tmp_path / "train.py").write_text(code)
+    for attempt in (1, 2):
+        local.start(order(sys.executable, str(tmp_path / "train.py"), attempt=attempt, mask=3, processes="gpu", grace=60.0,
+                          environment={"PYTHONPATH": str(SOURCE)}))  # fmt: skip
+        if attempt == 1:
+            eventually(lambda: (tmp_path / "steps").exists() and len((tmp_path / "steps").read_text().split()) > 5)
+            local.stop("1", 1, 60.0)
+        last = ends(local)[-1]
+        assert last == Exited("1", attempt, 143 if attempt == 1 else 0), (local.attempts / f"1.{attempt}" / "out.log").read_text()
+    assert (tmp_path / "steps").read_text().split() == sorted(["0", "1", "2"] * 16)
