@@ -20,8 +20,9 @@ from test_local_engine import ORPHANS, WAITER
 
 from dally.live.engine import Began, Exited, NotBegun, Stepped, Vanished
 from dally.live.local import shim
-from dally.live.local.engine import EngineRules, LocalEngine
-from dally.live.local.folder import AttemptFolder, Stage
+from dally.live.local.engine import LocalEngine
+from dally.live.local.folder import AttemptFolder, Stage, sweep
+from dally.live.local.watched import EngineRules
 
 # An engine in a process of its own, that starts what it is told on its command line and then waits to be killed.
 ELSEWHERE = """
@@ -271,7 +272,7 @@ def test_what_runs_is_not_forgotten(tmp_path: Path, after: LocalEngine) -> None:
 
 
 def test_output_older_than_it_is_kept_is_removed_and_only_where_it_is_forgotten(tmp_path: Path) -> None:
-    engine = LocalEngine(tmp_path / "state", EngineRules(keep=3600.0))
+    engine = LocalEngine(tmp_path / "state")
     for job in ("old", "young", "untold"):
         engine.start(order("echo", "said", job=job))
         ends(engine)
@@ -279,7 +280,7 @@ def test_output_older_than_it_is_kept_is_removed_and_only_where_it_is_forgotten(
     for job in ("old", "untold"):
         for path in (*(engine.attempts / f"{job}.1").iterdir(), engine.attempts / f"{job}.1"):
             os.utime(path, (1e9, 1e9))
-    engine._sweep()
+    sweep(engine.attempts, 3600.0)
     assert sorted(path.name for path in engine.attempts.iterdir()) == ["untold.1", "young.1"]
     engine.close()
 

@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -39,6 +40,9 @@ class Stage(Enum):
     OVER = "over"
     GONE = "gone"  # its shim died, and nobody knows how the attempt ended
     UNKNOWN = "unknown"  # its folder cannot be read at this moment
+
+
+ENDED = (Stage.VOID, Stage.REFUSED, Stage.OVER, Stage.GONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +202,13 @@ def folders(attempts: Path) -> Iterator[AttemptFolder]:
         job, _, number = name.rpartition(".")
         if job and number.isdecimal():
             yield AttemptFolder(attempts, unquote(job), int(number))
+
+
+def sweep(attempts: Path, keep: float) -> None:
+    """Remove what was forgotten and has not been written to for so many seconds."""
+    for folder in folders(attempts):
+        with contextlib.suppress(OSError):
+            age = time.time() - max(path.stat().st_mtime for path in (folder.path, *folder.path.glob("out.log")))
+            forgotten = (folder.path / "claim").exists() and not (folder.path / "order.json").exists()
+            if age > keep and forgotten and folder.look().stage in ENDED:
+                folder.remove()
