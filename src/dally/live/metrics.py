@@ -7,12 +7,13 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dally.core.errors import UserError
 
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a counter was made is of no use to anybody
 WAITS = (1, 10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)
 SHORT = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 STATES = ("held", "waiting", "starting", "running", "yielding", "lost", "finished", "failed", "cancelled", "rejected")
