@@ -53,7 +53,7 @@ class ActiveJob:
         self.job = job
         self.id = job.id
         self.gpus = job.gpus  # of the gang as submitted
-        self.demand = Demand(job.gpus, job.gpu_type)
+        self.demand = Demand(job.gpus, job.gpu_type, job.within, job.prefers, job.wait)
         self.number = number  # order of arrival
         self.state = State.WAITING
         self.placement: Placement | None = None

@@ -158,18 +158,38 @@ class Books:
             return f"there is a job {job.id!r} already"
         active = self.jobs[job.id] = ActiveJob(job, len(self.jobs), now)
         capacity = self._capacity.get(job.gpu_type, 0)
-        if 0 < job.gpus <= capacity:
+        if 0 < job.gpus <= capacity and ((job.within is None and job.prefers is None) or self._fits_inside(active)):
             self._enqueue(now, active)
             return None
-        if capacity == 0:
-            reason = Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {job.gpu_type}")
-        else:
-            kind = f" of type {job.gpu_type}" if job.gpu_type else ""
-            reason = Reason(Token.EXCEEDS_CAPACITY, f"asks for {job.gpus} GPUs{kind}; the cluster has {capacity}")
+        reason = self._too_large(active, capacity)
         active.move("reject")
         self.reasons[job.id] = reason
         self.answers.append(Rejected(job.id, reason))
         return None
+
+    def _fits_inside(self, job: ActiveJob) -> bool:
+        """One domain of the level it must be inside could hold it, and there are the levels it names."""
+        topology, demand = self.view.topology, job.demand
+        names = {None, *(level.name for level in topology.levels)}
+        return names.issuperset((demand.within, demand.prefers)) and \
+            topology.capacity(demand.gpu_type, demand.within) >= demand.gpus  # fmt: skip
+
+    def _too_large(self, job: ActiveJob, capacity: int) -> Reason:
+        """Why it can never run here."""
+        topology, demand = self.view.topology, job.demand
+        if capacity == 0:
+            return Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {demand.gpu_type}")
+        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
+        asks = f"asks for {demand.gpus} GPUs{kind}{demand.inside}"
+        names = [level.name for level in topology.levels]
+        for name in (demand.within, demand.prefers):
+            if name is not None and name not in names:
+                return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; it names a level {name}, and the cluster has "
+                              f"{', '.join(names)}")  # fmt: skip
+        if demand.gpus <= capacity and demand.within is not None:
+            most = topology.capacity(demand.gpu_type, demand.within)
+            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most}")
+        return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; the cluster has {capacity}")
 
     def _ended(self, what: str) -> Callable[[float, Any], str | None]:
         def apply(now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> str | None:

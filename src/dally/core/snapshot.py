@@ -12,7 +12,6 @@ from typing import Any
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
 from dally.core.estimates import learning
-from dally.core.job import Job
 from dally.core.journal_text import JournalText
 from dally.core.memory import Memory
 from dally.core.plan import Demand
@@ -44,7 +43,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "holding": list(books.holding),
         "down": [view.topology.machine_names[machine] for machine in sorted(books.down)],
         **({"drained": sorted(books.drained)} if books.drained else {}),
-        "reasons": [[list(who) if isinstance(who, Demand) else who, text.plain(reason)]
+        "reasons": [[text.plain(who) if isinstance(who, Demand) else who, text.plain(reason)]
                     for who, reason in books.reasons.items()],
         "timer": _plain(books.timer),
         "waiting": _ranking(view.waiting),
@@ -82,7 +81,7 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     books.pin()
     books.unranked.clear()  # ranks are restored as they were
     for who, reason in state["reasons"]:
-        books.reasons[Demand(*who) if isinstance(who, list) else who] = text.rich("reason", reason)
+        books.reasons[text.rich("who", who)] = text.rich("reason", reason)
     books.timer = _rich(state["timer"])
     if books.residents.shares:
         for placement, turns, shares in state["groups"]:
@@ -120,7 +119,7 @@ def _job(job: ActiveJob, text: JournalText) -> dict[str, Any]:
 
 
 def _read_job(plain: dict[str, Any], number: int, text: JournalText) -> ActiveJob:
-    job = ActiveJob(Job(**plain["job"]), number, plain["job"]["submit_time"])
+    job = ActiveJob(text.rich("job", plain["job"]), number, plain["job"]["submit_time"])
     job.state = State(plain["state"])
     for name in _NUMBERS:
         if name in plain:

@@ -28,6 +28,7 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
         if isinstance(entry, ev.Arrived) and entry.job.id == job_id:
             job, waiting, told = entry.job, True, None
             wish = f" of type {job.gpu_type}" if job.gpu_type else ""
+            wish += f" inside one {job.within}" if job.within else ""
             yield f"{_at(now)}  submitted: {job.gpus} GPU{'s' if job.gpus > 1 else ''}{wish}" + (
                 f", {job.model}" if job.model else "")  # fmt: skip
         elif isinstance(entry, pl.Wait):
@@ -44,7 +45,7 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
-            reason = said.get(job_id) or said.get(pl.Demand(job.gpus, job.gpu_type))
+            reason = said.get(job_id) or said.get(pl.Demand(job.gpus, job.gpu_type, job.within, job.prefers, job.wait))
             if reason is not None and reason != told:
                 told = reason
                 until = f"; until {_at(reason.until).strip()} at the latest" if reason.until is not None else ""
