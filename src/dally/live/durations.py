@@ -43,9 +43,16 @@ class History(NamedTuple):
     past: Sequence[Past] = ()
     names: Mapping[str, str] = {}  # of jobs by id
 
+    def plain(self) -> dict[str, Any]:
+        """As a service sends it along with a snapshot."""
+        return {"history": [list(each) for each in self.past], "names": dict(self.names)}
+
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> History:
-        """What a snapshot itself remembers of jobs that finished: their work, not whose they were."""
+        """What a snapshot brings along (`history`, `names`), else what it remembers itself of jobs that finished: their
+        work, not whose they were."""
+        if "history" in state:
+            return cls([Past(*each) for each in state["history"]], state.get("names", {}))
         finished = [plain for plain in state["jobs"] if plain["state"] == State.FINISHED.value]
         return cls([Past(None, None, plain["job"]["gpus"], None, plain["work_done"]) for plain in finished
                     if plain["work_done"] > 0])  # fmt: skip

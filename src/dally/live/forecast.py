@@ -59,11 +59,18 @@ class Estimate:
         return found
 
 
+class Said(Declared):
+    """What the submitter said, in whichever unit."""
+
+    def work(self, job: Job) -> float | None:
+        return job.declared_duration if job.work is None else job.work
+
+
 class Known(NamedTuple):
     """What the service knows beyond the snapshot: who asks hands it over."""
 
-    estimates: Estimates | None = None  # what policies are told; default: what jobs declare
-    history: History | None = None  # what has ended; default: what the snapshot remembers
+    estimates: Estimates | None = None  # what policies are told; default: what jobs say of themselves
+    history: History | None = None  # what has ended; default: what comes with the snapshot
     network: NetworkModel | None = None  # steps of profiled jobs
     interference: Interference | None = None
 
@@ -75,10 +82,10 @@ class Futures:
                  durations: Durations | None = None, now: float | None = None) -> None:  # fmt: skip
         """`policy`: in charge from now on; default: the one that is. `durations`: in place of drawn ones."""
         known = known or Known()
-        self.state, self.policy = state, policy or str(state["policy"])
+        self.state, self.policy = state, str(state["policy"]) if policy is None else make_policy(policy).name
         self.now = max(state["time"], state["time"] if now is None else now)
         self.topology: Topology = topology_from_plain(state["topology"])
-        self.known = known._replace(estimates=known.estimates or Declared())
+        self.known = known._replace(estimates=known.estimates or Said())
         history = History.of(state) if known.history is None else known.history
         self.durations = durations or Drawn(history, self.known.estimates, seed, declarations(state))
 
@@ -90,11 +97,12 @@ class Futures:
                               interference)  # fmt: skip
         load(scheduler, self.state)
         memory = load_memory(scheduler.policy, self.state, scheduler)
-        if self.policy != scheduler.policy.name or memory is None:
+        takes_over = self.policy != scheduler.policy.name or memory is None
+        if memory is None or takes_over:
             scheduler.put_in_charge(make_policy(self.policy), self.now, written=False)
         else:
             scheduler.resume_with(memory)
-        world.take_up(scheduler.books, self.now)
+        world.take_up(scheduler.books, self.now, ask=takes_over)
         return scheduler, world
 
     def job(self, job_id: str) -> Job:

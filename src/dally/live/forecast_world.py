@@ -47,8 +47,8 @@ class ForecastWorld:
 
     # --- from the snapshot -------------------------------------------------------------------------------------
 
-    def take_up(self, books: Books, now: float) -> None:
-        """Go on from what the books say is true now."""
+    def take_up(self, books: Books, now: float, *, ask: bool = False) -> None:
+        """Go on from what the books say is true now. `ask`: whoever decides is asked at once."""
         self._books, self.now = books, now
         for job in books.holding.values():
             if books.residents.shares and job.placement is not None:
@@ -63,8 +63,9 @@ class ForecastWorld:
                 self._ends(now, job, job.since)
             if job.lease_until is not None:
                 self._lease(now, job, job.step_time)
-        if books.timer is not None:
-            self._agenda.enter(max(now, books.timer), ev.TimerDue, _ring)
+        if books.timer is not None or ask:
+            due = now if books.timer is None or ask else max(now, books.timer)
+            self._agenda.enter(due, ev.TimerDue, _ring)
 
     # --- what happens ------------------------------------------------------------------------------------------
 
