@@ -129,8 +129,7 @@ class FakeService:
         from dally.policies.options import make_policy
 
         self._check()
-        make_policy(written)
-        self.written = written
+        self.written = make_policy(written).name
 
     def snapshot(self) -> dict[str, Any]:
         return {"version": 1, "jobs": list(self.rows)}

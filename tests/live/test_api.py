@@ -14,6 +14,7 @@ from dally.live.api.auth import Auth
 from dally.live.config import LimitsConfig
 from dally.live.errors import NotLeader, Unavailable
 from dally.live.tokens import TokenFile
+from dally.policies.options import make_policy
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -112,7 +113,7 @@ def test_machines_are_drained_by_their_whole_name(api: TestClient, service: Fake
 
 def test_the_policy_is_shown_and_changed_but_no_file_is_run_over_the_network(api: TestClient) -> None:
     assert api.put("/v1/policy", json={"policy": "las[quantum=10m]"}).status_code == 200
-    assert api.get("/v1/policy").json()["policy"] == "las[quantum=10m]"
+    assert api.get("/v1/policy").json()["policy"] == make_policy("las[quantum=10m]").name
     assert error(api.put("/v1/policy", json={"policy": "nope"}))[0] == 400
     for path in ("/tmp/evil.py", "evil.py[x=1]", "../evil"):
         assert error(api.put("/v1/policy", json={"policy": path}))[0] == 422

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -196,10 +197,13 @@ def test_in_a_cgroup_even_a_process_that_carries_no_mark_is_gone_when_the_shim_w
         pytest.skip("no cgroup can be made here")
     local.start(python(HIDING, str(tmp_path / "p")))
     pid = number_in(tmp_path / "p")
+    order = json.loads((local.attempts / "1.1" / "order.json").read_text())
+    made = Path(order["cgroup"])
+    assert made.exists()
     os.kill(shim_of(local), signal.SIGKILL)
     assert isinstance(ends(local)[-1], Vanished)
     assert not alive(pid)
-    assert not list(Path(cgroups.own_cgroup() or "").glob("dally-*"))
+    assert not made.exists()
 
 
 def test_a_shell_that_dies_of_the_signal_leaves_its_program_the_grace_to_save(local: LocalEngine, tmp_path: Path) -> None:
