@@ -198,7 +198,7 @@ def test_in_a_cgroup_even_a_process_that_carries_no_mark_is_gone_when_the_shim_w
     local.start(python(HIDING, str(tmp_path / "p")))
     pid = number_in(tmp_path / "p")
     order = json.loads((local.attempts / "1.1" / "order.json").read_text())
-    made = Path(order["cgroup"])
+    made = Path(shim.cgroup_of(order["cgroup"], order["token"]))
     assert made.exists()
     os.kill(shim_of(local), signal.SIGKILL)
     assert isinstance(ends(local)[-1], Vanished)
