@@ -284,6 +284,19 @@ def test_a_shim_that_does_not_obey_is_killed_itself_and_its_ranks_with_it(tmp_pa
     engine.close()
 
 
+def test_a_shim_that_has_heard_is_left_to_wait_for_ranks_that_die_slowly(tmp_path: Path) -> None:
+    """As those do that hold much memory on a GPU: the exit code is not thrown away for impatience."""
+    engine = LocalEngine(tmp_path / "state", EngineRules(stubborn=0.0, look_every=0.05))
+    slow = WAITER.replace("    os._exit", "    time.sleep(0.5); os._exit")
+    engine.start(python(slow, str(tmp_path / "p"), "143"))
+    number_in(tmp_path / "p0")
+    engine.stop("1", 1, 30.0)
+    eventually(lambda: engine._watched[("1", 1)].folder.look().asked)
+    engine._watched[("1", 1)].killed_after["leave"] = 0.0
+    assert ends(engine)[-1] == Exited("1", 1, 143)
+    engine.close()
+
+
 def test_twenty_attempts_leave_no_file_open_and_no_process_unreaped(local: LocalEngine) -> None:
     before = open_files()
     for number in range(20):

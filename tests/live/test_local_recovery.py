@@ -18,6 +18,7 @@ import pytest
 from local_attempts import alive, begins, ends, eventually, number_in, order, python, shim_of
 from test_local_engine import ORPHANS, WAITER
 
+from dally.core.errors import UserError
 from dally.live.engine import Began, Exited, NotBegun, Stepped, Vanished
 from dally.live.local import shim
 from dally.live.local.engine import LocalEngine
@@ -156,8 +157,11 @@ def test_voiding_from_many_threads_against_a_claim_lets_exactly_one_side_win(tmp
         assert len(set(results)) == 1, "one believes it void and another that it runs"
 
 
+@pytest.mark.parametrize("cgroup", [True, False])
 @pytest.mark.parametrize("watched", [True, False])
-def test_a_killed_shim_takes_its_ranks_with_it_and_the_attempt_has_vanished(tmp_path: Path, after: LocalEngine, watched: bool) -> None:
+def test_a_killed_shim_takes_its_ranks_with_it_and_the_attempt_has_vanished(tmp_path: Path, after: LocalEngine, watched: bool, cgroup: bool) -> None:
+    if not cgroup:
+        after._cgroup = None
     after.start(python(ORPHANS, str(tmp_path / "p"), "wait"))
     pids = [number_in(tmp_path / f"p{number}") for number in range(3)]
     begins(after)
@@ -305,6 +309,32 @@ def test_two_engines_on_one_state_both_see_an_attempt_and_it_ends_once(tmp_path:
     assert ends(first) == [Exited("1", 1, 0)]
     first.close()
     assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_what_a_killed_shim_left_behind_counts_as_running_until_it_is_put_out(tmp_path: Path, after: LocalEngine) -> None:
+    first = LocalEngine(tmp_path / "state")
+    first._cgroup = None
+    first.start(python(ORPHANS, str(tmp_path / "p"), "wait"))
+    pids = [number_in(tmp_path / f"p{number}") for number in range(3)]
+    os.kill(shim_of(first), signal.SIGKILL)
+    first.close()
+    assert after.running() == {"1": 1}
+    after.clear()
+    assert not after.running() and not any(map(alive, pids))
+
+
+def test_a_state_that_cannot_hold_attempts_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot hold attempts"):
+        LocalEngine(tmp_path / "file")
+
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr("dally.live.local.folder.os.link", no_links)
+    with pytest.raises(UserError, match="hard links"):
+        LocalEngine(tmp_path / "state")
+    assert not list((tmp_path / "state" / "attempts").iterdir())
 
 
 def test_clear_puts_out_what_others_started_too(tmp_path: Path, after: LocalEngine) -> None:
