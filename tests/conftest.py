@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from postgres import Postgres
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests of every room can import `builders`
 
@@ -42,3 +47,15 @@ def tiresias() -> Path:
         if folder.is_dir():
             return folder
     pytest.skip("the reference results are not beside the repository; set DALLY_REFERENCE")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server, where it is installed."""
+    from postgres import Postgres, programs
+
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    server = Postgres()
+    yield server
+    server.close()

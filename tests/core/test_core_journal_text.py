@@ -33,7 +33,7 @@ reasons = st.builds(Reason, st.sampled_from(Token), st.text(max_size=30), maybe,
 demands = st.builds(pl.Demand, st.integers(1, 64), st.none() | names)
 jobs = st.builds(Job, names, times, st.integers(1, 64), st.none() | names, st.none() | names, st.none() | names,
                  st.none() | names, st.integers(-3, 3), maybe, maybe, maybe, st.floats(0.1, 1.0),
-                 st.none() | st.integers(1, 64), st.none() | st.integers(1, 64))  # fmt: skip
+                 st.none() | st.integers(1, 64), st.none() | st.integers(1, 64), preemptible=st.booleans())  # fmt: skip
 shares = st.builds(Share, st.floats(0.1, 10.0), st.none() | names, st.floats(1.0, 600.0))
 counts = st.integers(0, 99)
 
@@ -43,8 +43,10 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     ev.Failed: st.builds(ev.Failed, names, st.text(max_size=9)),
     ev.Cancelled: st.builds(ev.Cancelled, names),
     ev.Yielded: st.builds(ev.Yielded, names),
-    ev.StartFailed: st.builds(ev.StartFailed, names, st.text(max_size=20)),
-    ev.Interrupted: st.builds(ev.Interrupted, names, times, st.text(max_size=20), st.just(0.0) | times),
+    ev.StartFailed: st.builds(ev.StartFailed, names, st.text(max_size=20), st.booleans()),
+    ev.Interrupted: st.builds(ev.Interrupted, names, times, st.text(max_size=20), st.just(0.0) | times, st.booleans()),
+    ev.Held: st.builds(ev.Held, names, st.text(max_size=20)),
+    ev.Released: st.builds(ev.Released, names),
     ev.ContactLost: st.builds(ev.ContactLost, names),
     ev.ContactRestored: st.builds(ev.ContactRestored, names),
     ev.MachineDown: st.builds(ev.MachineDown, names),

@@ -29,10 +29,13 @@ ids, machines = st.sampled_from(IDS), st.sampled_from(MACHINES)
 sizes = st.sampled_from([1, 1, 2, 4, 8, 99])
 
 EVENTS = st.one_of(
-    st.builds(lambda name, gpus, work: ev.Arrived(Job(name, 0.0, gpus, work=work, reference=1.0)), ids, sizes,
-              st.none() | st.floats(1, 1000)),
+    st.builds(lambda name, gpus, work, fixed: ev.Arrived(
+        Job(name, 0.0, gpus, work=work, reference=1.0, preemptible=not fixed)), ids, sizes,
+              st.none() | st.floats(1, 1000), st.booleans()),
+    st.builds(ev.Held, ids, st.sampled_from(["", "by hand"])), st.builds(ev.Released, ids),
     st.builds(ev.Finished, ids), st.builds(ev.Failed, ids), st.builds(ev.Cancelled, ids), st.builds(ev.Yielded, ids),
-    st.builds(ev.StartFailed, ids, st.just("x")), st.builds(ev.Interrupted, ids, st.floats(0, 100), st.just("x"), st.just(0.0)),
+    st.builds(ev.StartFailed, ids, st.just("x"), st.booleans()),
+    st.builds(ev.Interrupted, ids, st.floats(0, 100), st.just("x"), st.just(0.0), st.booleans()),
     st.builds(ev.ContactLost, ids), st.builds(ev.ContactRestored, ids), st.builds(ev.MachineDown, machines),
     st.builds(ev.MachineUp, machines), st.builds(ev.LeaseEnded, ids), st.builds(ev.Started, ids),
     st.builds(ev.Measured, ids, st.floats(0.1, 2), st.floats(0.1, 2), st.floats(0, 0.5), st.sampled_from([0.0, 3.0]),
@@ -56,10 +59,11 @@ def sound(scheduler: Scheduler) -> None:
     books, view = scheduler.books, scheduler.view
     groups = {}
     for job in books.jobs.values():
-        if job.state in ENDED or job.state is State.WAITING:
+        if job.state in ENDED or job.state in (State.WAITING, State.HELD):
             assert job.placement is None and job.leaving is None and job.id not in books.holding
         assert (job.id in view.waiting) == (job.state is State.WAITING)
-        assert job.id not in view.preemptible or job.state is State.RUNNING
+        assert job.id not in view.preemptible or (job.state is State.RUNNING and job.job.preemptible)
+        assert job.state is not State.HELD or job.hold is not None
         for held in (job.placement, job.leaving):
             if held is not None:
                 groups.setdefault(held.slices, held)

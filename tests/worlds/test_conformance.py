@@ -75,6 +75,8 @@ def run(make: Make, policy: str, seed: int, topology: Topology = TREE) -> tuple[
     seen: list[Instant] = []
     world = make(some_jobs(seed), seed)
     scheduler = Scheduler(topology, make_policy(policy), world, Journal(seen.append))
+    if isinstance(world, LiveWorld):
+        world.jobs = scheduler.jobs
     scheduler.run(lambda now: len(seen) < 20_000)
     return scheduler, seen, world
 
@@ -130,6 +132,8 @@ def test_a_start_of_which_nothing_is_heard_fails_after_a_while_and_is_tried_agai
     world.submit(job("a", 2, 10).job, Program(("run", "10")))
     world.close()
     seen: list[Instant] = []
-    Scheduler(TREE, make_policy("fifo"), world, Journal(seen.append)).run()
+    scheduler = Scheduler(TREE, make_policy("fifo"), world, Journal(seen.append))
+    world.jobs = scheduler.jobs
+    scheduler.run()
     assert [(i.time, type(e).__name__) for i in seen for e in i.happened] == [
         (0.0, "Arrived"), (60.0, "StartFailed"), (60.0, "Started"), (70.0, "Finished")]  # fmt: skip

@@ -25,6 +25,7 @@ def test_what_runs_goes_on_what_is_gone_waits_again_and_strangers_are_stopped() 
     for spec in specs:
         world.submit(spec.job, Program(("run", str(spec.truth.duration))))
     before = Scheduler(TREE, make_policy("fifo"), world, Journal())
+    world.jobs = before.jobs
     for _ in range(2):
         happened = world.next_events()
         assert happened is not None
@@ -41,12 +42,15 @@ def test_what_runs_goes_on_what_is_gone_waits_again_and_strangers_are_stopped() 
     again = LiveWorld(TREE, engine, clock, LiveRules(retries=5))
     seen: list[Instant] = []
     after = Scheduler(TREE, make_policy("fifo"), again, Journal(seen.append))
+    again.jobs = after.jobs
     load(after, state)
     after.resume_with(after.policy.new_memory())
-    again.reconcile(after.jobs.values(), world.programs, after.books.timer)
+    again.programs.update(world.programs)
+    again.reconcile(after.jobs.values(), after.books.timer)
     again.close()
     after.run()
     assert {j.state for j in after.jobs.values()} == {State.FINISHED}
-    assert seen[0].happened[0] == ev.Interrupted("vanishes", 0.0, "it was gone when the service came back")
+    first = seen[0].happened[0]
+    assert isinstance(first, ev.Interrupted) and first.job == "vanishes" and first.work_done == 0
     assert "stranger" not in engine.running()
     assert after.jobs["goes-on"].attempts == 1

@@ -29,6 +29,7 @@ def command() -> None:
     dally journal show out --job 42
     dally journal verify out
     dally journal replay out --at 2d --policy srtf
+    dally journal snapshot out --at 2d --out then.json
     dally journal diff before after
     """
 
@@ -171,6 +172,29 @@ def replay(record: Path, until: float | None, policy: str | None, as_json: bool,
     print(f"{scheduler.policy.name} would decide:" if plan else f"{scheduler.policy.name} would change nothing.")
     for line in plan:
         print(f"  {line}")
+
+
+@command.command()
+@_RECORD
+@click.option("--at", "until", type=Time(), help="Stop at this time of the run; default: its end.")
+@click.option("--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Default: standard output.")
+@_THROUGHPUTS
+def snapshot(record: Path, until: float | None, out: Path | None, throughputs: Path | None) -> None:
+    """The whole state at a moment of a run, as JSON: for `dally simulate --snapshot`.
+
+    \b
+    dally journal snapshot out --at 36h --out then.json
+    dally simulate --snapshot then.json --policies fifo,las
+    """
+    from dally.core.snapshot import save
+    from dally.simulator.replay import at_time
+
+    scheduler, _ = at_time(_path(record), until, None, throughputs)
+    text = json.dumps(save(scheduler)) + "\n"
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        out.write_text(text)
 
 
 @command.command()

@@ -9,25 +9,45 @@ import click
 
 from dally.version import __version__
 
-# name → (module, one line of help); the order is that of the help page
-COMMANDS = {
+# name → (module[:attribute], one line of help); the order is that of the help page
+LIVE = {
+    "serve": ("live.serve", "Run a service that schedules real jobs on this machine."),
+    "submit": ("live.submit", "Submit a job: a file, a script with #SBATCH lines, or a command."),
+    "queue": ("live.queue", "List the jobs that wait and run."),
+    "job": ("live.job", "Show one job."),
+    "wait": ("live.wait", "Wait until jobs have ended; the exit code says how."),
+    "cancel": ("live.acting:cancel", "Cancel jobs."),
+    "hold": ("live.acting:hold", "Keep jobs from starting."),
+    "release": ("live.acting:release", "Let held jobs start again."),
+    "requeue": ("live.acting:requeue", "Stop jobs and put them back into the queue."),
+    "logs": ("live.logs", "Print what a job printed."),
+    "nodes": ("live.cluster:nodes", "List the machines of the service."),
+    "drain": ("live.cluster:drain", "Start nothing more on a machine."),
+    "resume": ("live.cluster:resume", "Let a machine take jobs again."),
+    "topology": ("live.cluster:topology", "Show the cluster of the service as a tree."),
+    "top": ("live.top", "Watch machines and jobs."),
+    "token": ("live.token", "Make, list and remove tokens of a service."),
+}
+SIMULATED = {
     "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
     "compare": ("compare", "Replay a trace under several policies, side by side."),
     "sweep": ("sweep", "Run policies over traces, clusters, loads, seeds and any option."),
     "sensitivity": ("sensitivity", "Say how a comparison depends on models and fabric."),
     "rerun": ("rerun", "Make a folder of results again and compare byte for byte."),
-    "explain": ("explain", "Say what a job waited for and when, from a run's journal."),
+    "explain": ("explain", "Say why a job waits: of the service, or from a run's journal."),
     "journal": ("journal", "Show, verify, replay and compare journals."),
     "network": ("network", "Say what a training step is made of, or check the network model."),
     "profile": ("profile", "Measure where a training script stalls; say what would help and what to rent."),
     "reproduce": ("reproduce", "Run a paper's comparison again, its figures beside ours."),
     "trace": ("trace", "Convert, describe, validate and synthesise traces."),
-    "policy": ("policy", "Begin a policy of your own, and check one."),
+    "policy": ("policy", "Begin a policy of your own and check one; the service's policy."),
     "policies": ("policies", "List the policies with their options, defaults and sources."),
     "clusters": ("clusters", "List cluster and fabric presets, or show one cluster."),
     "models": ("models", "List the catalog's models, or show one."),
     "gpus": ("gpus", "List the catalog's GPUs."),
 }
+
+COMMANDS = SIMULATED | LIVE
 
 
 class Commands(click.Group):
@@ -39,13 +59,15 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f"dally.cli.{COMMANDS[cmd_name][0]}"), "command", None)
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(import_module(f"dally.cli.{module}"), attribute or "command", None)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        for title, commands in (("Commands", SIMULATED), ("Real jobs (docs/live.md)", LIVE)):
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -69,7 +91,7 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except UserError as error:
         _say(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except PlanError as error:
         _say(f"the plan was refused: {error}")
         sys.exit(1)

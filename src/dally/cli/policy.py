@@ -1,4 +1,4 @@
-"""`dally policy`: begin a policy of one's own, and check one."""
+"""`dally policy`: begin a policy of one's own, check one; show and set the one of the service."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import click
 
 @click.group()
 def command() -> None:
-    """Begin a policy of your own, and check it (docs/writing-a-policy.md).
+    """Begin a policy of your own, and check it (docs/writing-a-policy.md); see and change the service's.
 
     \b
     dally policy new patience
     dally policy check patience.py
+    dally policy show
+    dally policy set "las[quantum=10m]"
     """
 
 
@@ -93,3 +95,30 @@ def reference() -> None:
     from dally.policies.reference import reference as text
 
     print(text())
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def show(as_json: bool) -> None:
+    """Print the policy that is in charge of the service."""
+    from dally.cli.live.common import client, print_json
+
+    found = client().get("policy")
+    if as_json:
+        print_json(found)
+    else:
+        print(found["policy"])
+
+
+@command.command("set")
+@click.argument("policy")
+def set_(policy: str) -> None:
+    """Put another policy in charge of the service, on the queue as it is. For administrators.
+
+    \b
+    dally policy set tiresias
+    """
+    from dally.cli.live.common import client
+
+    answer = client().send("PUT", ("policy",), body={"policy": policy})
+    print(answer.data["policy"] if answer.status == 200 else f"{policy} is accepted and will be in charge soon")

@@ -22,9 +22,11 @@ class ActiveJob:
         "demand",
         "executed",
         "exposed",
+        "failures",
         "first_start",
         "fraction",
         "gpus",
+        "hold",
         "id",
         "job",
         "last_change",
@@ -32,6 +34,7 @@ class ActiveJob:
         "leaving",
         "neighbours",
         "number",
+        "pinned",
         "placement",
         "preemptions",
         "progress_from",
@@ -50,7 +53,7 @@ class ActiveJob:
         self.job = job
         self.id = job.id
         self.gpus = job.gpus  # of the gang as submitted
-        self.demand = Demand(job.gpus, job.gpu_type)
+        self.demand = Demand(job.gpus, job.gpu_type, job.within, job.prefers, job.wait)
         self.number = number  # order of arrival
         self.state = State.WAITING
         self.placement: Placement | None = None
@@ -74,11 +77,14 @@ class ActiveJob:
         self.lease_until: float | None = None
         self.preemptions = 0
         self.attempts = 0  # starts and moves so far
+        self.pinned = False  # has GPUs on a machine that is drained: who leaves them gives them to nobody
+        self.failures = 0  # crashes and starts that failed, of those that count against its retries
+        self.hold: str | None = None  # why its owner keeps it out of the queue, now or once it has lost its GPUs
 
     @property
     def movable(self) -> bool:
-        """Whether a plan may preempt, move or resize it: it runs, as far as anybody knows."""
-        return self.state is State.RUNNING
+        """Whether a plan may preempt, move or resize it: it runs, as far as anybody knows, and nothing forbids it."""
+        return self.state is State.RUNNING and self.job.preemptible and not self.pinned
 
     def starvation(self, now: float) -> float:
         """Seconds since it last got or lost GPUs."""

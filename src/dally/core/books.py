@@ -9,9 +9,9 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.errors import PlanError, UserError
-from dally.core.estimates import Estimates
+from dally.core.estimates import Estimates, learning
 from dally.core.free import FreeGpus
-from dally.core.journal import Decided, Entry, Odd, Rejected
+from dally.core.journal import Decided, Entry, Happened, Odd, Rejected
 from dally.core.memory import Memory
 from dally.core.placement import Placement
 from dally.core.policy import Meter, Policy, View
@@ -30,22 +30,28 @@ class Books:
                  *, shares: bool, preempts: bool) -> None:  # fmt: skip
         self.jobs: dict[str, ActiveJob] = {}
         self.holding: dict[str, ActiveJob] = {}  # jobs that have GPUs, be it to save their checkpoint
-        self.down: set[int] = set()
+        self.down: set[int] = set()  # machines that get no jobs: gone, or drained
+        self.drained: set[str] = set()  # those of them whose jobs go on, by name
         self.reasons: dict[str | pl.Demand, Reason] = {}
         self.timer: float | None = None
+        self.heard: list[Happened] | None = None  # by the policy of the latest events, where that is not what happened
+        self._passing: list[ev.Held | ev.Released] | None = None  # who left the queue or came into it by a hold
         self.answers: list[Decided] = []  # what the books themselves decide: who is turned away, who is to stop
         self.preempts = preempts
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
         self.view.down, self.view.reasons = self.down, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
         self.unranked: dict[str, ActiveJob] = {}
+        self._learning = learning(estimates)
         self._lay_out(shares)
         self._apply: dict[type, Callable[[float, Any], str | None]] = {
             ev.Arrived: self._arrived, ev.Finished: self._ended("finish"), ev.Failed: self._ended("fail"),
             ev.Cancelled: self._ended("cancel"), ev.Yielded: self._yielded, ev.StartFailed: self._start_failed,
-            ev.Interrupted: self._interrupted, ev.ContactLost: self._contact_lost,
+            ev.Interrupted: self._interrupted, ev.Held: self._held, ev.Released: self._released,
+            ev.ContactLost: self._contact_lost,
             ev.ContactRestored: self._contact_restored, ev.MachineDown: self._machine_down,
-            ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
+            ev.MachineDrained: self._machine_drained, ev.MachineUp: self._machine_up,
+            ev.MachinesChanged: self._machines_changed,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
         }  # fmt: skip
@@ -65,6 +71,8 @@ class Books:
         job = self.jobs[job_id]
         if job.state in _IN_BETWEEN:
             return _IN_BETWEEN[job.state]
+        if job.state is State.HELD:
+            return _held_because(job.hold or "")
         if job.state not in (State.WAITING, State.REJECTED):
             return None
         return self.reasons.get(job_id) or self.reasons.get(job.demand)
@@ -79,7 +87,7 @@ class Books:
                 for job in self.unranked.values():
                     if job.state is State.WAITING:  # it was not in the queue before
                         waiting.add(job, rank(view, memory, job, now))
-                    elif self.preempts and job.state is State.RUNNING and job.lease_until is None:
+                    elif self.preempts and job.movable and job.lease_until is None:
                         view.preemptible.discard(job)
                         view.preemptible.add(job, rank(view, memory, job, now))
             except BadRankError as error:
@@ -120,7 +128,7 @@ class Books:
         """What led here, as far as it can still be seen: who arrived, and who runs where."""
         found: list[Entry] = []
         for job in self.jobs.values():
-            if job.state not in ENDED:
+            if job.state not in ENDED and job.state is not State.HELD:
                 found.append(ev.Arrived(job.job))
         for job in self.holding.values():
             if job.placement is not None:
@@ -130,13 +138,18 @@ class Books:
 
     # --- what happened --------------------------------------------------------------------------------------
 
-    def happened(self, now: float, events: Sequence[ev.Event]) -> list[ev.Event | Odd]:
-        """Make them part of the state; what does not fit it changes nothing and comes back as odd."""
-        seen: list[ev.Event | Odd] = []
+    def happened(self, now: float, events: Sequence[ev.Event]) -> list[Happened]:
+        """Make them part of the state; what does not fit it changes nothing and comes back as odd. What a policy hears
+        of it is `heard`: who is held leaves its world, and who is released comes into it."""
+        seen: list[Happened] = []
         for event in events:
             apply = self._apply.get(type(event))
             why = f"{event!r} is no event" if apply is None else apply(now, event)
             seen.append(event if why is None else Odd(event, why))
+        self.heard = None
+        if self._passing is not None:
+            self.heard = [*(event for event in seen if type(event) not in _HOLDS), *self._passing]
+            self._passing = None
         return seen
 
     def _arrived(self, now: float, event: ev.Arrived) -> str | None:
@@ -145,18 +158,38 @@ class Books:
             return f"there is a job {job.id!r} already"
         active = self.jobs[job.id] = ActiveJob(job, len(self.jobs), now)
         capacity = self._capacity.get(job.gpu_type, 0)
-        if 0 < job.gpus <= capacity:
+        if 0 < job.gpus <= capacity and ((job.within is None and job.prefers is None) or self._fits_inside(active)):
             self._enqueue(now, active)
             return None
-        if capacity == 0:
-            reason = Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {job.gpu_type}")
-        else:
-            kind = f" of type {job.gpu_type}" if job.gpu_type else ""
-            reason = Reason(Token.EXCEEDS_CAPACITY, f"asks for {job.gpus} GPUs{kind}; the cluster has {capacity}")
+        reason = self._too_large(active, capacity)
         active.move("reject")
         self.reasons[job.id] = reason
         self.answers.append(Rejected(job.id, reason))
         return None
+
+    def _fits_inside(self, job: ActiveJob) -> bool:
+        """One domain of the level it must be inside could hold it, and there are the levels it names."""
+        topology, demand = self.view.topology, job.demand
+        names = {None, *(level.name for level in topology.levels)}
+        return names.issuperset((demand.within, demand.prefers)) and \
+            topology.capacity(demand.gpu_type, demand.within) >= demand.gpus  # fmt: skip
+
+    def _too_large(self, job: ActiveJob, capacity: int) -> Reason:
+        """Why it can never run here."""
+        topology, demand = self.view.topology, job.demand
+        if capacity == 0:
+            return Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {demand.gpu_type}")
+        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
+        asks = f"asks for {demand.gpus} GPUs{kind}{demand.inside}"
+        names = [level.name for level in topology.levels]
+        for name in (demand.within, demand.prefers):
+            if name is not None and name not in names:
+                return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; it names a level {name}, and the cluster has "
+                              f"{', '.join(names)}")  # fmt: skip
+        if demand.gpus <= capacity and demand.within is not None:
+            most = topology.capacity(demand.gpu_type, demand.within)
+            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most}")
+        return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; the cluster has {capacity}")
 
     def _ended(self, what: str) -> Callable[[float, Any], str | None]:
         def apply(now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> str | None:
@@ -165,7 +198,7 @@ class Books:
                 return "nobody knows the job"
             if job.state in ENDED:
                 return f"it is {job.state.value} already"
-            if job.state is State.WAITING and job.first_start is None and what != "cancel":
+            if job.state in _QUEUED and job.first_start is None and what != "cancel":
                 return "it has never run"
             job.accrue(now)
             self.view.waiting.discard(job)
@@ -180,14 +213,15 @@ class Books:
         return self._back_to_the_queue(now, event.job, "yield")
 
     def _start_failed(self, now: float, event: ev.StartFailed) -> str | None:
-        return self._back_to_the_queue(now, event.job, "refuse")
+        return self._back_to_the_queue(now, event.job, "refuse", failure=event.failure)
 
     def _interrupted(self, now: float, event: ev.Interrupted) -> str | None:
         if not (event.work_done >= 0 and event.lost >= 0):
             return "its figures are no amounts of work"
-        return self._back_to_the_queue(now, event.job, "interrupt", event.work_done)
+        return self._back_to_the_queue(now, event.job, "interrupt", event.work_done, failure=event.failure)
 
-    def _back_to_the_queue(self, now: float, job_id: str, what: str, work_done: float | None = None) -> str | None:
+    def _back_to_the_queue(self, now: float, job_id: str, what: str, work_done: float | None = None, *,
+                           failure: bool = False) -> str | None:  # fmt: skip
         job = self.jobs.get(job_id)
         if job is None:
             return "nobody knows the job"
@@ -198,7 +232,46 @@ class Books:
             job.work_done = work_done
         self._release(now, job)
         job.move(what)
+        job.failures += failure
         self._enqueue(now, job)
+        return None
+
+    def _held(self, now: float, event: ev.Held) -> str | None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            return "nobody knows the job"
+        if job.state in ENDED:
+            return f"it is {job.state.value} already"
+        if job.hold is not None:
+            return "it is held already"
+        job.hold = event.why
+        self._pass()
+        if job.state is State.WAITING:
+            self._keep_out(job)
+        return None
+
+    def _keep_out(self, job: ActiveJob) -> None:
+        """It leaves the queue, and with it the policy's world."""
+        self.view.waiting.discard(job)
+        self.reasons.pop(job.id, None)
+        job.move("hold")
+        self._pass(ev.Held(job.id))
+
+    def _pass(self, *entries: ev.Held | ev.Released) -> None:
+        self._passing = [*(self._passing or ()), *entries]
+
+    def _released(self, now: float, event: ev.Released) -> str | None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            return "nobody knows the job"
+        if job.hold is None or job.state in ENDED:
+            return f"it is {job.state.value} and not held"
+        job.hold = None
+        self._pass()
+        if job.state is State.HELD:
+            job.move("release")
+            self._pass(event)
+            self._enqueue(now, job)
         return None
 
     def _contact_lost(self, now: float, event: ev.ContactLost) -> str | None:
@@ -229,15 +302,43 @@ class Books:
         machine = self.view.topology.machine_by_name.get(event.machine)
         if machine is None:
             return "the cluster has no such machine"
-        if machine in self.down:
+        if machine in self.down and event.machine not in self.drained:
             return "it is down already"
-        self.view.free.take_mask(machine, self.view.free.masks[machine])
-        self.down.add(machine)
-        self.view.layout += 1
+        self._close(machine)
+        self.drained.discard(event.machine)
         for job in self._on(machine):  # the world has not said yet what became of them
             if possible(job.state, "lose"):
                 self._lose(now, job)
         return None
+
+    def _close(self, machine: int) -> None:
+        """Nobody gets GPUs there."""
+        if machine not in self.down:
+            self.view.free.take_mask(machine, self.view.free.masks[machine])
+            self.down.add(machine)
+            self.view.layout += 1
+
+    def _machine_drained(self, now: float, event: ev.MachineDrained) -> str | None:
+        machine = self.view.topology.machine_by_name.get(event.machine)
+        if machine is None:
+            return "the cluster has no such machine"
+        if machine in self.down:
+            return "it is drained already" if event.machine in self.drained else "it is down"
+        self._close(machine)
+        self.drained.add(event.machine)
+        self.pin()
+        return None
+
+    def pin(self) -> None:
+        """Jobs on drained machines go on to their end: what they would leave, nobody could be given."""
+        drained = {self.view.topology.machine_by_name[name] for name in self.drained}
+        for job in self.holding.values():
+            pinned = job.placement is not None and any(machine in drained for machine, _ in job.placement.slices)
+            if pinned != job.pinned:
+                job.pinned = pinned
+                self.view.preemptible.discard(job)
+                if job.movable:
+                    self.unranked[job.id] = job
 
     def _machine_up(self, now: float, event: ev.MachineUp) -> str | None:
         machine = self.view.topology.machine_by_name.get(event.machine)
@@ -246,6 +347,9 @@ class Books:
         if machine not in self.down:
             return "it was not down"
         self.down.discard(machine)
+        if event.machine in self.drained:
+            self.drained.discard(event.machine)
+            self.pin()
         self.view.layout += 1
         held = 0
         for job in self._on(machine):
@@ -274,6 +378,7 @@ class Books:
         down = {found for machine in self.down if (found := numbers[machine]) is not None}
         self.down.clear()
         self.down.update(down)
+        self.drained.intersection_update(after.machine_by_name)
         view.free = FreeGpus(after)
         groups, view.groups = view.groups, Groups()
         for job in self.holding.values():
@@ -291,6 +396,8 @@ class Books:
         for machine in self.down:
             view.free.take_mask(machine, view.free.masks[machine])
         view.layout += 1
+        if self._learning is not None:
+            self._learning.lay_out(after)
         self.laid_out_before = self.laid_out_before or before
         return None
 
@@ -327,13 +434,15 @@ class Books:
         job.neighbours = event.neighbours
         if event.delay > 0:
             job.progress_from = now + event.delay
+        if self._learning is not None and event.step_time > 0:
+            self._learning.learn(job.job, job.placement, event.step_time)
         if job.lease_until is None:
             self.unranked[job.id] = job
         return None
 
     def _not_expected(self, job: ActiveJob | None, job_id: str) -> str:
         """Something runs that should not: what nobody planned is told to stop; who is just leaving is not."""
-        if job is None or job.state is State.WAITING or job.state in ENDED:
+        if job is None or job.state in _QUEUED or job.state in ENDED:
             self.answers.append(pl.Stop(job_id))
             return "nobody knows the job" if job is None else f"it is {job.state.value} and was given no GPUs"
         return f"it is {job.state.value}"
@@ -423,10 +532,14 @@ class Books:
 
     def _enqueue(self, now: float, job: ActiveJob) -> None:
         job.last_change = now
+        if job.hold is not None:
+            self._keep_out(job)
+            return
         self.unranked[job.id] = job
 
     def _release(self, now: float, job: ActiveJob) -> None:
         """The job has no GPUs from now on."""
+        job.pinned = False
         self.view.preemptible.discard(job)
         if job.leaving is not None:
             self.residents.give(job.leaving)
@@ -447,6 +560,8 @@ class Books:
         job.placement = None
 
 
+_QUEUED = (State.WAITING, State.HELD)
+_HOLDS = frozenset((ev.Held, ev.Released))
 BEGUN = TRANSITIONS["begin"][State.STARTING]  # looked up once: it happens at every start
 _MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
 
@@ -455,6 +570,10 @@ _IN_BETWEEN = {
     State.STARTING: Reason(Token.STARTING, "it was given GPUs, and is not known to run there yet"),
     State.LOST: Reason(Token.CONTACT_LOST, "contact with it is lost; it keeps its GPUs until more is known"),
 }
+
+
+def _held_because(why: str) -> Reason:
+    return Reason(Token.HELD, f"held by its owner: {why}" if why else "held by its owner")
 
 
 def _put(ranking: Ranking, job: ActiveJob, rank: Rank, policy: Policy) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 class UserError(Exception):
     """Bad input from outside. Its text is one sentence that says what is wrong and where."""
 
+    exit_code = 2  # of the program, where it ends in this
+
 
 class PlanError(Exception):
     """A policy broke a rule of the house: names the policy, the job and the rule."""

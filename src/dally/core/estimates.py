@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, cast
 
 from dally.core.active import ActiveJob
 from dally.core.job import Job
 from dally.core.placement import Placement
+from dally.core.topology import Topology
 
 
 class Estimates(Protocol):
@@ -28,6 +29,32 @@ class Estimates(Protocol):
     def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
         """Work per second of two jobs of one size on the same GPUs; None where nobody has measured them together."""
         ...
+
+
+class Learning(Protocol):
+    """Estimates that what is measured makes better. They hear of it through the books, in the order of the journal, so
+    that whoever executes the journal again believes the same; what they have learned is part of a snapshot."""
+
+    def learn(self, job: Job, placement: Placement, step_time: float) -> None:
+        """A step of the job took so long on these GPUs."""
+        ...
+
+    def lay_out(self, topology: Topology) -> None:
+        """The cluster is another one now."""
+        ...
+
+    def learned(self) -> list[list[object]]:
+        """As plain data."""
+        ...
+
+    def recall(self, learned: list[list[object]]) -> None:
+        """What was learned before, in the place of what is known now."""
+        ...
+
+
+def learning(estimates: Estimates) -> Learning | None:
+    """The same object, where it learns."""
+    return cast(Learning, estimates) if hasattr(estimates, "learn") else None
 
 
 class Declared:

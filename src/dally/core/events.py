@@ -38,6 +38,7 @@ class StartFailed(NamedTuple):
 
     job: str
     cause: str
+    failure: bool = False  # the job's own: counts against its retries (`ActiveJob.failures`)
 
 
 class Interrupted(NamedTuple):
@@ -47,6 +48,7 @@ class Interrupted(NamedTuple):
     work_done: float
     cause: str
     lost: float = 0.0  # GPU-seconds of work that are gone
+    failure: bool = False  # the job's own, a crash: counts against its retries (`ActiveJob.failures`)
 
 
 class ContactLost(NamedTuple):
@@ -65,7 +67,15 @@ class MachineDown(NamedTuple):
     machine: str  # its whole name, here and below
 
 
+class MachineDrained(NamedTuple):
+    """Nothing is started on the machine any more; what runs there goes on."""
+
+    machine: str
+
+
 class MachineUp(NamedTuple):
+    """After it was down or drained."""
+
     machine: str
 
 
@@ -107,19 +117,38 @@ class Arrived(NamedTuple):
     job: Job
 
 
+class Held(NamedTuple):
+    """The job is kept out of the queue until it is released: at once where it waits, else as soon as it has lost its
+    GPUs for whatever reason. Nothing is taken from a job that runs; who wants that requeues it as well.
+
+    A policy hears of it when the job has left the queue."""
+
+    job: str
+    why: str = ""
+
+
+class Released(NamedTuple):
+    """Nobody keeps the job out of the queue any more. A policy hears of it when the job is in the queue, and takes it
+    like one that has just arrived, or come back."""
+
+    job: str
+
+
 class TimerDue(NamedTuple):
     pass
 
 
 Event = (
     Finished | Failed | Cancelled | Yielded | StartFailed | Interrupted | ContactLost | ContactRestored | MachineDown
-    | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | TimerDue
+    | MachineDrained | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | Held | Released
+    | TimerDue
 )  # fmt: skip
 
 ORDER: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
         (Finished, Failed, Cancelled, Yielded, StartFailed, Interrupted, ContactLost, ContactRestored, MachineDown,
-         MachineUp, MachinesChanged, LeaseEnded, Started, Measured, Arrived, TimerDue)
+         MachineDrained, MachineUp, MachinesChanged, LeaseEnded, Started, Measured, Arrived, Held, TimerDue)
     )
 }  # fmt: skip
+ORDER[Released] = ORDER[Held]  # as they come: who holds and releases means the last of it

@@ -7,6 +7,7 @@ executed again from the file alone. Machines go by name everywhere: a cluster th
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -27,9 +28,10 @@ VERSION = 2
 _KINDS: dict[str, type] = {
     "arrived": ev.Arrived, "finished": ev.Finished, "failed": ev.Failed, "cancelled": ev.Cancelled,
     "yielded": ev.Yielded, "start-failed": ev.StartFailed, "interrupted": ev.Interrupted,
+    "held": ev.Held, "released": ev.Released,
     "contact-lost": ev.ContactLost, "contact-restored": ev.ContactRestored, "machine-down": ev.MachineDown,
-    "machine-up": ev.MachineUp, "machines": ev.MachinesChanged, "lease-ended": ev.LeaseEnded, "started": ev.Started,
-    "measured": ev.Measured, "timer": ev.TimerDue,
+    "machine-drained": ev.MachineDrained, "machine-up": ev.MachineUp, "machines": ev.MachinesChanged,
+    "lease-ended": ev.LeaseEnded, "started": ev.Started, "measured": ev.Measured, "timer": ev.TimerDue,
     "start": pl.Start, "preempt": pl.Preempt, "migrate": pl.Migrate, "resize": pl.Resize,
     "reshare": pl.Reshare, "extend": pl.Extend, "wake-at": pl.WakeAt, "wait": pl.Wait, "stop": pl.Stop,
     "rejected": jl.Rejected, "leaving": jl.Leaving, "odd": jl.Odd, "refused": jl.Refused, "in-charge": jl.InCharge,
@@ -37,6 +39,7 @@ _KINDS: dict[str, type] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _JOB_DEFAULTS = {name: Job.__dataclass_fields__[name].default for name in Job.__dataclass_fields__}
 _TOKENS = {token.label: token for token in Token}
+_FOR_EVER = "inf"  # of a wait
 _quote = json.encoder.encode_basestring_ascii
 
 
@@ -125,12 +128,12 @@ class JournalText:
                 plain.append(value.until)
             return [*plain, list(value.evidence)] if value.evidence else plain
         if isinstance(value, pl.Demand):
-            return list(value)
+            return list(map(_plain_number, value.short))
         if isinstance(value, Share):
             return {name: given for name, given in value._asdict().items() if given != Share._field_defaults[name]}
         if isinstance(value, Job):
-            return {name: getattr(value, name) for name, default in _JOB_DEFAULTS.items()
-                    if getattr(value, name) != default}  # fmt: skip
+            return {name: _plain_number(given) for name, default in _JOB_DEFAULTS.items()
+                    if (given := getattr(value, name)) != default}  # fmt: skip
         if isinstance(value, tuple) and type(value) in _NAMES:
             return self._fields(cast(Entry, value))  # the event of an odd one
         if isinstance(value, tuple):
@@ -148,11 +151,11 @@ class JournalText:
             return Reason(_TOKENS[token], sentence, rest[0] if rest else None,
                           tuple(rest[1]) if len(rest) > 1 else ())  # fmt: skip
         if name == "who" and isinstance(value, list):
-            return pl.Demand(*value)
+            return pl.Demand(*value[:4], *map(float, value[4:]))
         if name == "job" and isinstance(value, dict):
-            return Job(**value)
+            return Job(**(value if value.get("wait") != _FOR_EVER else {**value, "wait": math.inf}))
         if name == "event":
-            return self._read(value)
+            return self._read(dict(value))  # a snapshot may be loaded more than once
         if name == "removed":
             return tuple(value)
         if name == "added":
@@ -201,6 +204,11 @@ def encode_all(topology: Topology, instants: Sequence[Instant], **about: Any) ->
     """A whole journal, as a file holds it."""
     text = JournalText(topology)
     return text.header(**about) + "".join(map(text.encode, instants))
+
+
+def _plain_number(value: Any) -> Any:
+    """There is no ∞ in JSON."""
+    return _FOR_EVER if value == math.inf else value
 
 
 def _only_job(name: str) -> Callable[[Any], str]:

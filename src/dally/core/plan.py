@@ -10,10 +10,27 @@ from dally.core.sharing import Share
 
 
 class Demand(NamedTuple):
-    """What makes waiting jobs interchangeable for "does it fit": size of the gang and GPU type wanted."""
+    """What makes waiting jobs interchangeable for "does it fit": size of the gang, GPU type wanted, the level it must
+    be inside, and what it says itself of the level it would rather have and of how long it waits for that."""
 
     gpus: int
     gpu_type: str | None
+    within: str | None = None
+    prefers: str | None = None
+    wait: float | None = None
+
+    @property
+    def short(self) -> tuple[int | str | float | None, ...]:
+        """Without what it does not say, but for the type: as it is written."""
+        said = tuple(self)
+        while len(said) > 2 and said[-1] is None:
+            said = said[:-1]
+        return said
+
+    @property
+    def inside(self) -> str:
+        """For sentences."""
+        return "" if self.within is None else f" inside one {self.within}"
 
 
 class Start(NamedTuple):

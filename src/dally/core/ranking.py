@@ -114,7 +114,7 @@ class Ranking:
         if bucket is None:
             bucket = self.buckets[job.demand] = Bucket(job.demand, rank)
         elif bucket.slope != rank.slope or bucket.then_slope != rank.then_slope:
-            raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {tuple(job.demand)} have "
+            raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {job.demand.short} have "
                                f"{bucket.slope!r}: jobs of one demand must age alike")  # fmt: skip
         entry = (rank.base, rank.then, rank.tie, job.number, job)
         bucket.entries.add(entry)

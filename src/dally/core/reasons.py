@@ -20,6 +20,7 @@ class Token(Enum):
 
     EXCEEDS_CAPACITY = ("ExceedsCapacity", Tier.STRUCTURAL)
     NO_MATCHING_GPU_TYPE = ("NoMatchingGpuType", Tier.STRUCTURAL)
+    HELD = ("Held", Tier.STRUCTURAL)
     PRIORITY = ("Priority", Tier.POLICY)
     WAITING_FOR_ROUND = ("WaitingForRound", Tier.POLICY)
     WAITING_FOR_GPUS = ("WaitingForGpus", Tier.PLACEMENT)

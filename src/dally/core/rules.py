@@ -104,6 +104,8 @@ class _Look:
             return "is moved or preempted twice in one plan"
         if job.state is not State.RUNNING or job.placement is None:
             return f"is {job.state.value}; only a running job can be moved"
+        if not job.job.preemptible:
+            return "must not be preempted: it keeps its GPUs until it ends"
         self.vacated[action.job] = type(action)
         if not self.shares or not self.groups.leave(action.job):
             for machine, mask in job.placement.slices:
@@ -133,6 +135,10 @@ class _Look:
         rule = self._gpus(job, action.placement, shared=group is not None)
         if rule is not None:
             return rule
+        if job.demand.within is not None:
+            topology = self.view.topology
+            if action.placement.level(topology) > topology.level_index(job.demand.within):
+                return f"must be inside one {job.demand.within}, and is given GPUs of more than one"
         if not self.shares or self.groups.enter(job.id, action.placement, share):
             for machine, mask in action.placement.slices:
                 self.taken[machine] = self.taken.get(machine, 0) | mask
@@ -237,7 +243,7 @@ def _unexplained(view: View, said: Container[str | pl.Demand], started: Containe
         if demand not in reasons and demand not in said:
             for entry in bucket.entries:
                 if entry[4].id not in started:
-                    rule = f"waits, and the plan gives no reason for jobs of demand {tuple(demand)}"
+                    rule = f"waits, and the plan gives no reason for jobs of demand {demand.short}"
                     return Broken(entry[4].id, rule)
     return None
 

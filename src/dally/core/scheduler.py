@@ -111,9 +111,10 @@ class Scheduler:
             books.laid_out_before = None
         self.events += len(seen)
         self._unwritten += seen
-        self.news += seen
+        heard = seen if books.heard is None else books.heard
+        self.news += heard
         if self._listens or books.unranked:
-            self.hear(now, seen)
+            self.hear(now, heard)
 
     def hear(self, now: float, entries: Sequence[Entry]) -> None:
         """The policy hears of entries it has not decided itself, and jobs are ranked anew."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
-from dally.core.job import Job
+from dally.core.estimates import learning
 from dally.core.journal_text import JournalText
 from dally.core.memory import Memory
 from dally.core.plan import Demand
@@ -26,7 +26,7 @@ VERSION = 1
 
 _NUMBERS = ("fraction", "serving", "executed", "attained", "work_done", "speed", "step_time", "watched_seconds",
             "watched_batches", "exposed", "neighbours", "since", "progress_from", "last_change", "first_start",
-            "lease_until", "preemptions", "attempts")  # fmt: skip
+            "lease_until", "preemptions", "attempts", "failures")  # fmt: skip
 
 
 def save(scheduler: Scheduler) -> dict[str, Any]:
@@ -42,7 +42,8 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "jobs": [_job(job, text) for job in books.jobs.values()],
         "holding": list(books.holding),
         "down": [view.topology.machine_names[machine] for machine in sorted(books.down)],
-        "reasons": [[list(who) if isinstance(who, Demand) else who, text.plain(reason)]
+        **({"drained": sorted(books.drained)} if books.drained else {}),
+        "reasons": [[text.plain(who) if isinstance(who, Demand) else who, text.plain(reason)]
                     for who, reason in books.reasons.items()],
         "timer": _plain(books.timer),
         "waiting": _ranking(view.waiting),
@@ -51,6 +52,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
                     {job: text.plain(group.share(job)) for job in group.members}] for group in view.groups],
         "news": [text.plain(entry) for entry in scheduler.news],
         "memory": scheduler.memory.save(view.topology),
+        **({} if (known := learning(view.estimates)) is None else {"learned": known.learned()}),
     }  # fmt: skip
 
 
@@ -75,14 +77,20 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
         machine = view.topology.machine_by_name[name]
         view.free.take_mask(machine, view.free.masks[machine])
         books.down.add(machine)
+    books.drained.update(state.get("drained", ()))
+    books.pin()
+    books.unranked.clear()  # ranks are restored as they were
     for who, reason in state["reasons"]:
-        books.reasons[Demand(*who) if isinstance(who, list) else who] = text.rich("reason", reason)
+        books.reasons[text.rich("who", who)] = text.rich("reason", reason)
     books.timer = _rich(state["timer"])
     if books.residents.shares:
         for placement, turns, shares in state["groups"]:
             _regroup(scheduler, text, placement, turns, shares)
     _read_ranking(view.waiting, state["waiting"], books.jobs)
     _read_ranking(view.preemptible, state["preemptible"], books.jobs)
+    known = learning(view.estimates)
+    if known is not None:
+        known.recall(state.get("learned", []))
     scheduler.time, scheduler.events = state["time"], state["events"]
     scheduler.news = [text.rich("event", entry) for entry in state["news"]]
 
@@ -105,11 +113,13 @@ def _job(job: ActiveJob, text: JournalText) -> dict[str, Any]:
         value = getattr(job, name)
         if value is not None:
             found[name] = text.plain(value)
+    if job.hold is not None:
+        found["hold"] = job.hold
     return found
 
 
 def _read_job(plain: dict[str, Any], number: int, text: JournalText) -> ActiveJob:
-    job = ActiveJob(Job(**plain["job"]), number, plain["job"]["submit_time"])
+    job = ActiveJob(text.rich("job", plain["job"]), number, plain["job"]["submit_time"])
     job.state = State(plain["state"])
     for name in _NUMBERS:
         if name in plain:
@@ -117,6 +127,7 @@ def _read_job(plain: dict[str, Any], number: int, text: JournalText) -> ActiveJo
     for name in ("placement", "leaving"):
         if name in plain:
             setattr(job, name, text.rich("placement", plain[name]))
+    job.hold = plain.get("hold")
     job.share = Share(**plain["share"]) if "share" in plain else None
     return job
 

@@ -7,6 +7,7 @@ from enum import Enum
 
 class State(Enum):
     WAITING = "waiting"  # in the queue, may be started
+    HELD = "held"  # submitted, and kept out of the queue until somebody lets it in
     STARTING = "starting"  # was given GPUs, by a start or a move; the world has not said yet that it runs there
     RUNNING = "running"  # runs on its GPUs
     YIELDING = "yielding"  # preempted, saving its checkpoint; GPUs nobody else was promised come back after
@@ -19,10 +20,13 @@ class State(Enum):
     __hash__ = object.__hash__  # an enumeration's own is a Python call, and states are looked up at every change
 
 
+_QUEUED = (State.WAITING, State.HELD)
 _ACTIVE = (State.STARTING, State.RUNNING, State.YIELDING, State.LOST)
 
 # what happens → from where → to where
 TRANSITIONS: dict[str, dict[State, State]] = {
+    "hold": {State.WAITING: State.HELD},
+    "release": {State.HELD: State.WAITING},
     "start": {State.WAITING: State.STARTING},
     "begin": {State.STARTING: State.RUNNING},
     "refuse": {State.STARTING: State.WAITING, State.LOST: State.WAITING},
@@ -36,9 +40,9 @@ TRANSITIONS: dict[str, dict[State, State]] = {
     "find-yielding": {State.LOST: State.YIELDING},
     "interrupt": dict.fromkeys(_ACTIVE, State.WAITING),
     # what was given up for lost may turn out to have ended; a job that never ran cannot (the scheduler looks)
-    "finish": dict.fromkeys((*_ACTIVE, State.WAITING), State.FINISHED),
-    "fail": dict.fromkeys((*_ACTIVE, State.WAITING), State.FAILED),
-    "cancel": dict.fromkeys((*_ACTIVE, State.WAITING), State.CANCELLED),
+    "finish": dict.fromkeys((*_ACTIVE, *_QUEUED), State.FINISHED),
+    "fail": dict.fromkeys((*_ACTIVE, *_QUEUED), State.FAILED),
+    "cancel": dict.fromkeys((*_ACTIVE, *_QUEUED), State.CANCELLED),
     "reject": {State.WAITING: State.REJECTED},
 }
 

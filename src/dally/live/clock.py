@@ -1,4 +1,4 @@
-"""The wall clock, in seconds from when it was made."""
+"""Wall clocks, in seconds from an origin. None of them ever goes back, whatever is done to the machine's clock."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import time
 
 
 class WallClock:
+    """From when it was made."""
+
     __slots__ = ("_origin",)
 
     def __init__(self) -> None:
@@ -13,3 +15,22 @@ class WallClock:
 
     def now(self) -> float:
         return time.monotonic() - self._origin
+
+
+class ServiceClock:
+    """From when a store was made. The machine's clock is looked at once, to see how long nobody served; from then on
+    time is counted. A clock that was set back meanwhile makes the pause shorter, never the time smaller."""
+
+    __slots__ = ("_at", "_origin", "_since")
+
+    def __init__(self, origin: float, at_least: float) -> None:
+        self._origin = origin  # unix time
+        self._at = max(at_least, time.time() - origin)
+        self._since = time.monotonic()
+
+    def now(self) -> float:
+        return self._at + (time.monotonic() - self._since)
+
+    def unix(self, moment: float) -> float:
+        """A time of the service as people's clocks have it."""
+        return self._origin + moment

@@ -1,14 +1,16 @@
 """The live world: the same seam as the simulated one, on a wall clock, over any engine.
 
-Everything that is not the engine's own is here once: the inbox (submit, cancel, machines), timers and leases, starts
-that wait until somebody has left their GPUs, starts of which nothing is heard, moves, exit codes, retries. What an
-engine reports of an attempt that is over or was never asked for is passed on as it is; the scheduler finds it odd.
+Everything that is not the engine's own is here once: the inbox (submit, cancel, requeue, machines), timers and leases,
+starts that wait until somebody has left their GPUs, starts of which nothing is heard, moves, exit codes,
+retries. What an engine reports of an attempt that is over or was never asked for is passed on as it is; the scheduler
+finds it odd. An engine may forget the end of an attempt once it is written: it is told so one instant later.
 """
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +24,12 @@ from dally.core.job import Job
 from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
 from dally.core.policy import Policy
-from dally.core.states import State
+from dally.core.sharing import Groups
+from dally.core.states import ENDED, State
 from dally.core.topology import Topology, changed
-from dally.live.engine import Began, Engine, NotBegun, Order, Program, Report, Stepped, Vanished
-
-SAVED = 143  # a job that saved its checkpoint and left: 128 + SIGTERM
+from dally.live.attempts import SAVED, Attempt, Key, Leaving, Terms
+from dally.live.engine import Began, Engine, Exited, NotBegun, Order, Program, Report, Stepped, Vanished
+from dally.live.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,54 +39,65 @@ class LiveRules:
     longest_wait: float = 3600.0  # seconds the engine may be left alone where nothing is due
 
 
-class Attempt:
-    """One attempt of a job, from the decision to start it to its end."""
-
-    __slots__ = ("began", "begun_at", "job", "leaving", "moves_to", "number", "placement", "saved", "told")
-
-    def __init__(self, job: str, number: int, placement: Placement) -> None:
-        self.job, self.number, self.placement = job, number, placement
-        self.told = False  # whether the engine was told; before that it waits for its GPUs
-        self.began = False
-        self.begun_at = 0.0
-        self.leaving = False  # asked to leave
-        self.moves_to: Attempt | None = None  # what follows when it has left
-        self.saved = 0.0  # work its last checkpoint holds, as far as it said
-
-
 class LiveWorld:
     """Implements `core.scheduler.World` over an engine."""
-
-    takes_turns = False  # it does not suspend and resume jobs that share GPUs, whatever the engine can do
 
     def __init__(self, topology: Topology, engine: Engine, clock: Clock, rules: LiveRules | None = None) -> None:
         self.engine, self.clock, self.rules = engine, clock, rules or LiveRules()
         self.topology = topology
         self.programs: dict[str, Program] = {}
+        self.terms: dict[str, Terms] = {}
+        self.names: dict[str, str] = {}  # what people call their jobs
+        self.references: dict[str, float] = {}  # seconds of a step at full speed, where that is known
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
-        self._inbox: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+        self.jobs: Mapping[str, ActiveJob] = {}  # of the scheduler this world serves; it counts failures and work
+        self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
+        self._look_again: float | None = None
+        self._turn_ends: float | None = None
+        self._quits = False
+        self._inbox: queue.SimpleQueue[ev.Event | Requeued] = queue.SimpleQueue()
+        self._heard: deque[Report] = deque()  # reports that wait for the next instant
         self._agenda = Agenda()
-        self._attempts: dict[str, Attempt] = {}
-        self._waiting_for_gpus: list[Attempt] = []
+        self._current: dict[str, Attempt] = {}  # the one that counts, be it waiting for its GPUs
+        self._told: dict[Key, Attempt] = {}  # all the engine was told of and that are not over
+        self._queue: list[Attempt] = []  # decided, and waiting for somebody to leave their GPUs
+        self._over: list[Key] = []  # ended; once that is written the engine may forget them
         self._numbers: dict[str, int] = {}  # attempts so far
-        self._failures: dict[str, int] = {}
         self._unended: set[str] = set()
         self._leases: dict[str, int] = {}  # which of a job's leases counts
+        self._turns: Turns | None = None
+
+    def take_turns(self, groups: Callable[[], Groups]) -> None:
+        """Jobs may share GPUs, as these groups say."""
+        self._turns = Turns(self.engine, groups)
 
     # --- inbox: from any thread --------------------------------------------------------------------------------
 
-    def submit(self, job: Job, program: Program) -> None:
+    def submit(self, job: Job, program: Program, terms: Terms | None = None) -> None:
         """A job comes in. What the engine cannot do is refused at once, in a sentence."""
+        self.expect(job, program, terms)
+        self._unended.add(job.id)
+        self.report(ev.Arrived(job))
+
+    def expect(self, job: Job, program: Program, terms: Terms | None = None) -> None:
+        """What a job runs, should it be decided to start it."""
         if job.elastic:
             raise UserError(f"job {job.id!r}: this engine cannot change a job's number of GPUs while it runs")
         if not program.command:
             raise UserError(f"job {job.id!r} has no command")
         self.programs.setdefault(job.id, program)
-        self._unended.add(job.id)
-        self.report(ev.Arrived(job))
+        if job.reference is not None:
+            self.references[job.id] = job.reference
+        if terms is not None:
+            self.terms.setdefault(job.id, terms)
 
     def cancel(self, job_id: str) -> None:
         self.report(ev.Cancelled(job_id))
+
+    def requeue(self, job_id: str) -> None:
+        """It leaves its GPUs, with a checkpoint if it can, and waits again."""
+        self._inbox.put(Requeued(job_id))
+        self.engine.wake()
 
     def report(self, event: ev.Event) -> None:
         """Anything else that happens outside: machines down, up, new or gone."""
@@ -95,9 +109,38 @@ class LiveWorld:
         self.closed = True
         self.engine.wake()
 
+    def quit(self) -> None:
+        """Nothing more is reported, though jobs go on."""
+        self._quits = True
+        self.engine.wake()
+
+    def busy(self) -> set[str]:
+        """Jobs that the engine was told to run and of which it has not said that they are over."""
+        return {key.job for key in self._told}
+
+    def leave_all(self) -> None:
+        """Everybody is asked to save and leave. From the thread that decides."""
+        for attempt in list(self._queue):
+            self._without(attempt)
+        for job in list(self._current):
+            self._ask_to_leave(job, Leaving.REQUEUED)
+
+    def wake_by(self, moment: float | None) -> None:
+        """Look outside again at this time at the latest."""
+        self._look_again = moment
+
+    def nudge(self) -> None:
+        """Ask the policy again though nothing has happened."""
+        self._agenda.enter(self.clock.now(), ev.TimerDue, _ring)
+        self.engine.wake()
+
+    def go_on(self) -> None:
+        """After `quit`: report again."""
+        self._quits = False
+
     def check(self, policy: Policy) -> None:
         """Whether the engine can do what this policy asks for; refused in a sentence."""
-        if policy.shares and not (self.engine.shares and self.takes_turns):
+        if policy.shares and self._turns is None:
             raise UserError(f"policy {policy.name!r} puts several jobs on the same GPUs, which this engine cannot do; "
                             "choose one that gives whole GPUs")  # fmt: skip
 
@@ -105,27 +148,48 @@ class LiveWorld:
 
     def next_events(self) -> tuple[float, Sequence[ev.Event]] | None:
         """Sleep until something happens; everything that has happened by then is one instant."""
+        while self._over:  # whatever was reported before this call is written by now
+            self.engine.forget(*self._over.pop())
         events: list[ev.Event] = []
         patience = 0.0
-        while not (self.closed and not self._unended and self._inbox.empty()):
-            for report in self.engine.observe(patience):
-                self._reported(report, events)
+        while not self._quits and not (self.closed and not self._unended and self._inbox.empty()):
+            self._heard.extend(self.engine.observe(0.0 if self._heard else patience))
             now = self.clock.now()
+            self._digest(events)
             for _, _, _, happens, what, epoch in self._agenda.due(now):
                 happens(now, what, epoch, events)
+            self._give_turns(now)
+            self.outside(now)
             while not self._inbox.empty():
-                events += self._heard(now, self._inbox.get())
+                events += self._taken_in(now, self._inbox.get())
             self._give_gpus()
             if events:
                 return now, sorted(events, key=_order)
-            if self.closed and not self._attempts and not len(self._agenda) and self._inbox.empty():
+            if self.closed and not self._current and not len(self._agenda) and self._inbox.empty():
                 return None  # jobs wait and nothing can ever happen: not even a timer is set
-            due = self._agenda.next_time()
-            patience = self.rules.longest_wait if due is None else max(0.0, due - self.clock.now())
+            dues = [due for due in (self._agenda.next_time(), self._look_again, self._turn_ends) if due is not None]
+            longest = self.rules.longest_wait
+            patience = min(longest, max(0.0, min(dues) - self.clock.now())) if dues else longest
         return None
 
-    def _heard(self, now: float, event: ev.Event) -> list[ev.Event]:
+    def _digest(self, events: list[ev.Event]) -> None:
+        """One report of a job an instant: that it began and that it ended are not the same moment."""
+        seen: set[str] = set()
+        for _ in range(len(self._heard)):
+            report = self._heard.popleft()
+            if report.job in seen:
+                self._heard.append(report)
+                continue
+            count = len(events)
+            self._reported(report, events)
+            if len(events) > count:
+                seen.add(report.job)
+
+    def _taken_in(self, now: float, event: ev.Event | Requeued) -> list[ev.Event]:
         """What outside reports have to do with attempts."""
+        if isinstance(event, Requeued):
+            self._ask_to_leave(event.job, Leaving.REQUEUED)
+            return []
         if isinstance(event, ev.Arrived):
             if event.job.submit_time > now:  # to begin later
                 self._agenda.enter(event.job.submit_time, ev.Arrived, _arrive, event.job)
@@ -142,82 +206,119 @@ class LiveWorld:
             before, after = self.topology, changed(self.topology, event.added, event.removed)
         except UserError:
             return  # the scheduler finds it odd
-        for attempt in (*self._attempts.values(), *self._waiting_for_gpus):
+        for attempt in {id(each): each for each in (*self._told.values(), *self._queue)}.values():
             pairs = ((after.machine_by_name.get(before.machine_names[m]), mask) for m, mask in attempt.placement.slices)
             attempt.placement = Placement.of((m, mask) for m, mask in pairs if m is not None)
         self.topology = after
 
     def _reported(self, report: Report, events: list[ev.Event]) -> None:
-        attempt = self._attempts.get(report.job)
-        if attempt is None or attempt.number != report.attempt:
+        attempt = self._told.get(Key(report.job, report.attempt))
+        if attempt is None:
             self._stranger(report, events)
         elif isinstance(report, Began):
-            attempt.began, attempt.begun_at = True, self.clock.now()
-            if not attempt.leaving:
-                events.append(ev.Started(report.job))
+            self._begun(attempt, events)
         elif isinstance(report, Stepped):
             attempt.saved = attempt.saved if report.saved is None else report.saved
-            reference = self.programs[report.job].reference
-            speed = 1.0 if reference is None or not report.step_time else reference / report.step_time
-            speed = speed if report.speed is None else report.speed
-            events.append(ev.Measured(report.job, speed, report.step_time, report.exposed))
-        elif isinstance(report, NotBegun):
-            del self._attempts[report.job]
-            self._failed(attempt, events, ev.StartFailed(report.job, report.cause), report.cause)
-        elif isinstance(report, Vanished):
-            del self._attempts[report.job]
-            gone = ev.Interrupted(report.job, attempt.saved, report.cause)
-            self._failed(attempt, events, gone, report.cause)
+            if attempt.began and attempt.leaving is Leaving.NOT:
+                events.append(ev.Measured(report.job, self._speed(report), report.step_time, report.exposed))
         else:
-            del self._attempts[report.job]
-            self._exited(attempt, report.code, report.cause, events)
+            del self._told[attempt.key]
+            self._over.append(attempt.key)
+            if self._current.get(attempt.job) is attempt:
+                del self._current[attempt.job]
+            if report.job in self._unended:
+                self._ended(attempt, report, events)
+
+    def _speed(self, report: Stepped) -> float:
+        """Work per second: as the job says, as its profile says, or else a second of running is a second of work."""
+        if report.speed is not None:
+            return report.speed
+        reference = self.references.get(report.job)
+        return 1.0 if reference is None or report.step_time <= 0 else reference / report.step_time
+
+    def _begun(self, attempt: Attempt, events: list[ev.Event]) -> None:
+        if attempt.began:
+            return
+        attempt.began = True
+        if attempt.leaving is Leaving.NOT:
+            events.append(ev.Started(attempt.job))
 
     def _stranger(self, report: Report, events: list[ev.Event]) -> None:
         """Of an attempt that is over, or that nobody asked for: the scheduler finds it odd; what runs is stopped."""
         if isinstance(report, (Began, Stepped)):
             self.engine.stop(report.job, report.attempt, 0.0)
-            if report.job not in self._attempts:
+            if report.job not in self._current:
                 events.append(ev.Started(report.job))
+        else:
+            self._over.append(Key(report.job, report.attempt))
+
+    def _ended(self, attempt: Attempt, report: NotBegun | Exited | Vanished, events: list[ev.Event]) -> None:
+        """The end of an attempt whose job somebody waits for."""
+        job = attempt.job
+        if isinstance(report, NotBegun):
+            self._failed(attempt, events, ev.StartFailed(job, report.cause), report.cause)
+        elif isinstance(report, Vanished):
+            self._without(attempt.moves_to)
+            self._failed(attempt, events, ev.Interrupted(job, attempt.saved, report.cause), report.cause)
+        else:
+            self._exited(attempt, report.code, report.cause, events)
 
     def _exited(self, attempt: Attempt, code: int, cause: str, events: list[ev.Event]) -> None:
-        job = attempt.job
-        if job not in self._unended:
-            return  # cancelled, or told to stop: nobody waits for it
-        if cause and not attempt.leaving:
-            self._unended.discard(job)
-            events.append(ev.Failed(job, cause))
-        elif code == 0:
+        job, leaving = attempt.job, attempt.leaving
+        if code == 0:
+            self._without(attempt.moves_to)
             self._unended.discard(job)
             events.append(ev.Finished(job))
-        elif not attempt.leaving:
+        elif cause and leaving is Leaving.NOT:  # the engine put it out, and says why
+            self._unended.discard(job)
+            events.append(ev.Failed(job, cause))
+        elif leaving is Leaving.NOT:
+            if code in self.terms.get(job, Terms()).requeue_on:
+                events.append(ev.Interrupted(job, self._kept(attempt, code), f"exit code {code}: it asks to run again"))
+                return
             self._failed(attempt, events, ev.Interrupted(job, attempt.saved, f"exit code {code}; it is retried"),
                          f"exit code {code}")  # fmt: skip
         elif code != SAVED:
+            self._without(attempt.moves_to)
             how = "killed after its grace" if code == -9 else f"left with {code}"
             events.append(ev.Interrupted(job, attempt.saved, f"asked to leave, {how}: no checkpoint was saved"))
-        elif attempt.moves_to is not None:
-            self._waiting_for_gpus.append(attempt.moves_to)
-        else:
+        elif leaving is Leaving.MOVES and attempt.moves_to is not None:
+            self._queue.append(attempt.moves_to)
+        elif leaving is Leaving.PREEMPTED:
             events.append(ev.Yielded(job))
+        else:
+            events.append(ev.Interrupted(job, self._kept(attempt, code), leaving.value))
 
-    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.Event, cause: str) -> None:
-        """A crash or a start that failed: tried again as often as the rules allow."""
-        count = self._failures[attempt.job] = self._failures.get(attempt.job, 0) + 1
-        if count > self.rules.retries:
+    def _kept(self, attempt: Attempt, code: int) -> float:
+        """Work that is not lost: what the checkpoint holds that it has just saved, or the last one it spoke of."""
+        return self.jobs[attempt.job].work_at(self.clock.now()) if code == SAVED else attempt.saved
+
+    def _without(self, attempt: Attempt | None) -> None:
+        """An attempt that was to follow does not."""
+        if attempt is not None:
+            self._queue = [each for each in self._queue if each is not attempt]
+            if self._current.get(attempt.job) is attempt:
+                del self._current[attempt.job]
+
+    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.StartFailed | ev.Interrupted,
+                cause: str) -> None:  # fmt: skip
+        """A crash or a start that failed: tried again as often as the terms allow."""
+        retries = self.terms.get(attempt.job, Terms()).retries
+        if self.jobs[attempt.job].failures >= (self.rules.retries if retries is None else retries):
             self._unended.discard(attempt.job)
             events.append(ev.Failed(attempt.job, cause))
         else:
-            events.append(again)
+            events.append(again._replace(failure=True))
 
     # --- what is decided ---------------------------------------------------------------------------------------
 
     def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
         for action in decided:
             if isinstance(action, pl.Preempt):
-                self._ask_to_leave(action.job)
+                self._ask_to_leave(action.job, Leaving.PREEMPTED)
         for action in decided:
             if isinstance(action, pl.Start):
-                self._waiting_for_gpus.append(self._attempt(now, action))
+                self._queue.append(self._attempt(now, action))
             elif isinstance(action, pl.Migrate):
                 self._move(now, action)
             elif isinstance(action, pl.Extend):
@@ -229,65 +330,82 @@ class LiveWorld:
             elif isinstance(action, Rejected):
                 self._unended.discard(action.job)
         self._give_gpus()
+        self._give_turns(now)
         return ()
 
     def _attempt(self, now: float, action: pl.Start | pl.Migrate) -> Attempt:
         number = self._numbers[action.job] = self._numbers.get(action.job, 0) + 1
-        attempt = Attempt(action.job, number, action.placement)
+        attempt = self._current[action.job] = Attempt(Key(action.job, number), action.placement)
         self._lease(None if action.lease is None else now + action.lease, action.job)
         return attempt
 
     def _move(self, now: float, action: pl.Migrate) -> None:
         """A job moves by leaving with its checkpoint and starting again elsewhere."""
+        here = self._current.get(action.job)
         there = self._attempt(now, action)
-        here = self._attempts.get(action.job)
-        if here is None:
-            self._waiting_for_gpus.append(there)
+        if here is None or here.key not in self._told:
+            self._queue.append(there)
             return
         there.saved = here.saved
-        here.moves_to = there
-        self._ask_to_leave(action.job)
+        here.moves_to, here.leaving = there, Leaving.MOVES
+        self.engine.stop(*here.key, self.programs[action.job].grace)
 
-    def _ask_to_leave(self, job_id: str) -> None:
-        attempt = self._attempts.get(job_id)
-        if attempt is not None:
-            attempt.leaving = True
-            self.engine.stop(job_id, attempt.number, self.programs[job_id].grace)
+    def _ask_to_leave(self, job_id: str, why: Leaving) -> None:
+        attempt = self._current.get(job_id)
+        if attempt is not None and attempt.key in self._told and attempt.leaving is Leaving.NOT:
+            attempt.leaving = why
+            self.engine.stop(*attempt.key, self.programs[job_id].grace)
 
     def _put_out(self, job_id: str) -> None:
         """At once: nobody is interested in its checkpoint."""
-        self._waiting_for_gpus = [attempt for attempt in self._waiting_for_gpus if attempt.job != job_id]
-        attempt = self._attempts.get(job_id)
-        if attempt is not None:
-            attempt.leaving, attempt.moves_to = True, None
-            self.engine.stop(job_id, attempt.number, 0.0)
-        elif job_id in self.engine.running():
-            self.engine.stop(job_id, self.engine.running()[job_id], 0.0)
+        self._queue = [attempt for attempt in self._queue if attempt.job != job_id]
+        self._current.pop(job_id, None)
+        for key, attempt in self._told.items():
+            if key.job == job_id:
+                attempt.leaving, attempt.moves_to = Leaving.UNWANTED, None
+                self.engine.stop(*key, 0.0)
+        running = self.engine.running().get(job_id)
+        if running is not None and Key(job_id, running) not in self._told:
+            self.engine.stop(job_id, running, 0.0)
 
     def _give_gpus(self) -> None:
         """Start those whose GPUs everybody else has left."""
-        for attempt in list(self._waiting_for_gpus):
-            if attempt.job in self._attempts or self._occupied(attempt.placement):
+        for attempt in list(self._queue):
+            if self._occupied(attempt):
                 continue
-            self._waiting_for_gpus.remove(attempt)
-            self._attempts[attempt.job] = attempt
-            attempt.told = True
+            self._queue.remove(attempt)
+            self._told[attempt.key] = attempt
             names = tuple(self.topology.machine_names[machine] for machine, _ in attempt.placement.slices)
-            self.engine.start(Order(attempt.job, attempt.number, attempt.placement, names, self.programs[attempt.job],
-                                    attempt.number - 1))  # fmt: skip
+            self.engine.start(Order(*attempt.key, attempt.placement, names, self.programs[attempt.job],
+                                    restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
 
-    def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
-        if self._attempts.get(attempt.job) is attempt and not attempt.began:
-            del self._attempts[attempt.job]
-            self.engine.stop(attempt.job, attempt.number, 0.0)
-            cause = f"nothing was heard of it for {self.rules.start_timeout:g} s"
-            self._failed(attempt, events, ev.StartFailed(attempt.job, cause), cause)
+    def _give_turns(self, now: float) -> None:
+        if self._turns is not None:
+            begun = {job: attempt.key for job, attempt in self._current.items()
+                     if attempt.began and attempt.leaving is Leaving.NOT}  # fmt: skip
+            self._turn_ends = self._turns.look(now, begun)
 
-    def _occupied(self, placement: Placement) -> bool:
-        wanted = dict(placement.slices)
-        return any(wanted.get(machine, 0) & mask
-                   for attempt in self._attempts.values() for machine, mask in attempt.placement.slices)  # fmt: skip
+    def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
+        """Given up; where it turns out to run after all it is a stranger. Its GPUs count as left."""
+        if self._told.get(attempt.key) is attempt and not attempt.began:
+            del self._told[attempt.key]
+            self._current.pop(attempt.job, None)
+            self.engine.stop(*attempt.key, 0.0)
+            cause = f"nothing was heard of it for {self.rules.start_timeout:g} s"
+            if attempt.job in self._unended:
+                self._failed(attempt, events, ev.StartFailed(attempt.job, cause), cause)
+
+    def _occupied(self, wants: Attempt) -> bool:
+        """By somebody who has to leave first: not by those it shares its GPUs with."""
+        wanted = dict(wants.placement.slices)
+        for key, other in self._told.items():
+            if key.job == wants.job:
+                return True
+            shares = self._turns is not None and other.leaving is Leaving.NOT and other.placement == wants.placement
+            if not shares and any(wanted.get(machine, 0) & mask for machine, mask in other.placement.slices):
+                return True
+        return False
 
     def _lease(self, end: float | None, job_id: str) -> None:
         """A new lease, or none, in the place of the one before."""
@@ -296,50 +414,67 @@ class LiveWorld:
             self._agenda.enter(end, ev.LeaseEnded, self._lease_ends, job_id, epoch)
 
     def _lease_ends(self, now: float, job_id: str, epoch: int, events: list[ev.Event]) -> None:
-        if self._leases.get(job_id) == epoch and job_id in self._attempts:
+        if self._leases.get(job_id) == epoch and job_id in self._current:
             events.append(ev.LeaseEnded(job_id))
 
     # --- after a restart ---------------------------------------------------------------------------------------
 
-    def reconcile(self, jobs: Iterable[ActiveJob], programs: dict[str, Program], timer: float | None) -> None:
+    def reconcile(self, jobs: Iterable[ActiveJob], timer: float | None) -> None:
         """Take up what a scheduler that came back believes, against what the engine really runs: attempts that go on,
-        are gone, or run though nobody knows them. The differences are the first events."""
+        have ended, are gone, never began, or run though nobody knows them. The differences are the first events."""
         running = dict(self.engine.running())
-        self.programs.update(programs)
         if timer is not None:
             self._agenda.enter(timer, ev.TimerDue, _ring)
         for job in jobs:
-            self._numbers[job.id] = max(job.attempts, running.get(job.id, 0))
-            if job.state in (State.FINISHED, State.FAILED, State.CANCELLED, State.REJECTED):
-                continue
-            self._unended.add(job.id)
+            self._numbers[job.id] = job.attempts
+            if job.job.reference is not None:
+                self.references[job.id] = job.job.reference
             number = running.pop(job.id, None)
-            if job.placement is None and job.leaving is None:
-                if number is not None:
-                    self.engine.stop(job.id, number, 0.0)
-            elif number is None:
-                cause = "it was gone when the service came back"
-                event: ev.Event = ev.StartFailed(job.id, cause) if job.state is State.STARTING else \
-                    ev.Interrupted(job.id, 0.0, cause)  # fmt: skip
-                self._inbox.put(event)
+            if job.state in ENDED:
+                known = False
             else:
-                self._take_up(job, number)
+                self._unended.add(job.id)
+                known = self._take_up(job)
+            if number is not None and not (known and number == job.attempts):
+                self._put_out_stranger(Key(job.id, number))
         for stranger, number in running.items():
-            self.engine.stop(stranger, number, 0.0)
+            self._put_out_stranger(Key(stranger, number))
 
-    def _take_up(self, job: ActiveJob, number: int) -> None:
+    def _take_up(self, job: ActiveJob) -> bool:
+        """An attempt that should be running, or leaving: the engine is asked what became of it."""
         placement = job.placement if job.placement is not None else job.leaving
-        assert placement is not None
-        attempt = self._attempts[job.id] = Attempt(job.id, number, placement)
-        attempt.told = attempt.began = True
+        if placement is None:
+            return False
+        attempt = self._current[job.id] = Attempt(Key(job.id, job.attempts), placement)
+        self._told[attempt.key] = attempt
+        attempt.began = job.state in (State.RUNNING, State.YIELDING)
+        self.engine.adopt(*attempt.key)
         if job.state is State.STARTING:
-            self._inbox.put(ev.Started(job.id))
+            self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
         elif job.state is State.LOST:
+            attempt.began = True
             self._inbox.put(ev.ContactRestored(job.id))
-        if job.leaving is not None:
-            self._ask_to_leave(job.id)
+        if job.placement is None:
+            self._ask_to_leave(job.id, Leaving.PREEMPTED)
         if job.lease_until is not None:
             self._lease(job.lease_until, job.id)
+        return True
+
+    def _put_out_stranger(self, key: Key) -> None:
+        """What runs though nobody decided it: its GPUs are not given to anybody before it is gone."""
+        self.engine.stop(*key, 0.0)
+        deadline = self.clock.now() + self.rules.start_timeout
+        while self.engine.running().get(key.job) == key.number and self.clock.now() < deadline:
+            self._heard.extend(self.engine.observe(0.05))
+
+
+class Requeued:
+    """Somebody wants a job to leave its GPUs and wait again."""
+
+    __slots__ = ("job",)
+
+    def __init__(self, job: str) -> None:
+        self.job = job
 
 
 def _ring(now: float, what: Any, epoch: int, events: list[ev.Event]) -> None:

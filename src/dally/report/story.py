@@ -28,6 +28,7 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
         if isinstance(entry, ev.Arrived) and entry.job.id == job_id:
             job, waiting, told = entry.job, True, None
             wish = f" of type {job.gpu_type}" if job.gpu_type else ""
+            wish += f" inside one {job.within}" if job.within else ""
             yield f"{_at(now)}  submitted: {job.gpus} GPU{'s' if job.gpus > 1 else ''}{wish}" + (
                 f", {job.model}" if job.model else "")  # fmt: skip
         elif isinstance(entry, pl.Wait):
@@ -40,11 +41,11 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
         else:
             line = _line(entry, journal.topology)
             if line is not None:
-                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed))
+                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Released))
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
-            reason = said.get(job_id) or said.get(pl.Demand(job.gpus, job.gpu_type))
+            reason = said.get(job_id) or said.get(pl.Demand(job.gpus, job.gpu_type, job.within, job.prefers, job.wait))
             if reason is not None and reason != told:
                 told = reason
                 until = f"; until {_at(reason.until).strip()} at the latest" if reason.until is not None else ""
@@ -80,7 +81,8 @@ def entry_text(entry: Entry, topology: Topology) -> str:
     return f"job {job}: {line}"
 
 
-_WORDS: dict[type, str] = {ev.MachineDown: "machine down", ev.MachineUp: "machine up", ev.TimerDue: "a timer rings",
+_WORDS: dict[type, str] = {ev.MachineDown: "machine down", ev.MachineDrained: "machine drained",
+                           ev.MachineUp: "machine up", ev.TimerDue: "a timer rings",
                            ev.LeaseEnded: "lease ended", ev.Yielded: "checkpoint saved", pl.WakeAt: "to be woken",
                            ev.MachinesChanged: "machines come and go"}  # fmt: skip
 _ENDS: dict[type, str] = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}
@@ -118,6 +120,10 @@ def _line(entry: Entry, topology: Topology) -> str | None:
         return f"interrupted: {entry.cause}"
     if isinstance(entry, ev.StartFailed):
         return f"did not start: {entry.cause}"
+    if isinstance(entry, ev.Held):
+        return f"held by its owner: {entry.why}" if entry.why else "held by its owner"
+    if isinstance(entry, ev.Released):
+        return "released"
     if isinstance(entry, ev.ContactLost):
         return "contact with it is lost"
     if isinstance(entry, ev.ContactRestored):

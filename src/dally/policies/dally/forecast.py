@@ -78,9 +78,13 @@ class Forecast:
         self.memory.forget_end(job.id)
         self.memory.apart.pop(job.id, None)
 
-    def ended(self, job: ActiveJob, *, finished: bool) -> None:
+    def held(self, job: ActiveJob) -> None:
+        """It is out of the queue, and nobody knows until when."""
         self.left_gpus(job)
         self.memory.forget_waiting(job.id)
+
+    def ended(self, job: ActiveJob, *, finished: bool) -> None:
+        self.held(job)
         if finished:
             self.memory.learn(job.demand, self.view.estimates.work(job.job), job.work_done)
 

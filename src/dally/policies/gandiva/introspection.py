@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dally.core.active import ActiveJob
 from dally.core.policy import View
+from dally.core.states import State
 from dally.policies.gandiva.memory import Check, GandivaMemory, Watch
 
 
@@ -76,10 +77,11 @@ class Introspection:
     def _seconds_left(self, view: View, job: ActiveJob, since: float, now: float) -> float:
         """Until the job has done its mini-batches, at the pace it has had since it is watched."""
         done = view.minibatches(job, now)
-        if done >= self.minibatches and job.movable:
+        runs = job.state is State.RUNNING
+        if done >= self.minibatches and runs:
             return 0.0
         passed = now - max(since, job.progress_from)
-        if done < 1 or passed <= 0 or not job.movable:
+        if done < 1 or passed <= 0 or not runs:
             return max(self.first_look, passed, job.progress_from - now)  # twice as long each time
         return max(passed * (self.minibatches - done) / done, 1e-3 * self.first_look, 1e-6 * now)
 

@@ -13,6 +13,7 @@ from dally.policies.gandiva.draft import Draft, Moment
 from dally.policies.gandiva.introspection import Introspection, Verdict
 from dally.policies.gandiva.memory import Check, Class, Pair, Trial
 
+_NO_WISH = Demand(1, None)[2:]  # as to levels
 _LOOK_AT = 8  # jobs of lowest utilisation that are tried as movers and as hosts: bounds the cost of one event
 
 
@@ -93,7 +94,10 @@ class Packing:
     def _waits(draft: Draft, wanted: Class) -> bool:
         buckets = draft.view.waiting.buckets
         demands = (Demand(wanted.gpus, wanted.gpu_type), Demand(wanted.gpus, None))
-        return any(demand in buckets and len(buckets[demand]) > draft.begun[demand] for demand in demands)
+        if any(demand in buckets and len(buckets[demand]) > draft.begun[demand] for demand in demands):
+            return True
+        return any(demand[2:] != _NO_WISH and Demand(*demand[:2]) in demands and len(bucket) > draft.begun[demand]
+                   for demand, bucket in buckets.items())  # fmt: skip
 
     def _pack(self, draft: Draft, wanted: Class) -> bool:
         ready = draft.ready.of(wanted)
@@ -119,6 +123,8 @@ class Packing:
         if mover.job.gpu_type not in (None, gpu_type):
             return False
         joined = draft.groups.of(host.id)
+        if not draft.servers.inside(joined.placement, mover.demand.within):
+            return False
         if joined is not draft.groups.of(mover.id) and draft.servers.turns(joined) >= self.limit:
             return False  # there would be no turn left for it if the trial is undone
         return draft.view.fits((host.job, mover.job), gpu_type) is None

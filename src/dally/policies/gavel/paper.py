@@ -16,7 +16,7 @@ from dally.core.journal import Entry
 from dally.core.placement import Placement
 from dally.core.plan import Plan, Preempt, WakeAt
 from dally.core.policy import View
-from dally.core.states import ENDED
+from dally.core.states import ENDED, State
 from dally.policies.gavel.allotting import COUNTS_MONEY, Allotter, Member
 from dally.policies.gavel.columns import Columns, gpu_type_of
 from dally.policies.gavel.estimator import Estimator
@@ -84,7 +84,9 @@ class PaperRounds:
                 continue
             if kind is ev.Arrived:
                 self._admit(view, memory, view.job(entry.job.id))  # type: ignore[union-attr]
-            elif kind is ev.Finished or kind is ev.Failed or kind is ev.Cancelled:
+            elif kind is ev.Released:
+                self._admit(view, memory, view.job(entry.job))  # type: ignore[union-attr, arg-type]
+            elif kind is ev.Finished or kind is ev.Failed or kind is ev.Cancelled or kind is ev.Held:
                 self._forget(memory, entry.job)  # type: ignore[union-attr, arg-type]
             elif kind is ev.Interrupted or kind is ev.StartFailed or kind is pl.Preempt:
                 self._lose(memory, entry.job)  # type: ignore[union-attr, arg-type]
@@ -104,6 +106,9 @@ class PaperRounds:
                 memory.freed = memory.restless = True
 
     def _admit(self, view: View, memory: PaperMemory, job: ActiveJob) -> None:
+        if job.id in memory.gone and job.state not in ENDED:  # held, and released before the round was over
+            del memory.gone[job.id]
+            memory.came = memory.changed = True
         if job.state in ENDED or job.id in memory.share:
             return
         known = self.known(view, job.id)
@@ -162,7 +167,7 @@ class PaperRounds:
         learned = self._learned(memory)
         for job_id, column in memory.running.items():
             job = view.job(job_id)
-            if job.movable:
+            if job.state is State.RUNNING:
                 learned.observe(job.job.model, (job.gpus, column), job.speed)
         if learned.measured is not memory.measured:
             memory.measured = learned.measured

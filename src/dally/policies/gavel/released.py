@@ -38,6 +38,7 @@ from dally.policies.gavel.released_objectives import blind_fifo, isolated, objec
 from dally.policies.placing import place_consolidated
 
 _ORDER = ("V100", "P100", "K80")  # the types the released code knows, in its order; others follow in the cluster's
+_AWAY = ENDED | {State.HELD}
 _PATIENCE = 1.0  # seconds a boundary waits for a job that should have ended, if rounding made it late
 
 
@@ -97,9 +98,10 @@ class ReleasedRounds:
             kind = type(entry)
             if kind is ev.Measured:
                 continue
-            if isinstance(entry, ev.Arrived):
-                if view.job(entry.job.id).state not in ENDED:
-                    memory.came[entry.job.id] = True
+            if isinstance(entry, (ev.Arrived, ev.Released)):
+                job = view.job(entry.job.id if isinstance(entry, ev.Arrived) else entry.job)
+                if job.state not in ENDED:
+                    memory.came[job.id] = True
             elif kind is ev.MachinesChanged:
                 memory.changed = True
 
@@ -136,10 +138,10 @@ class ReleasedRounds:
             self._account(view, memory, now, memory.round)
         memory.round = None
         for job_id in memory.came:
-            if view.job(job_id).state not in ENDED:
+            if view.job(job_id).state not in _AWAY and job_id not in memory.jobs:
                 self._admit(view, memory, job_id, now)
         memory.came.clear()
-        for job_id in [j for j in memory.jobs if view.job(j).state in ENDED]:
+        for job_id in [j for j in memory.jobs if view.job(j).state in _AWAY]:
             del memory.jobs[job_id]
             self._known.pop(job_id, None)
             memory.changed = True
@@ -246,9 +248,11 @@ class ReleasedRounds:
             self._shuffler.shuffle(order)
             memory.shuffled = self._shuffler.drawn
         allocation = memory.allocation
-        chosen: dict[str, int] = {}
-        taken: set[str] = set()
         left = list(self._workers)
+        chosen = self._kept(view, memory)  # ours: the original knows no jobs that must not be preempted
+        for job_id, kind in chosen.items():
+            left[kind] -= view.job(job_id).gpus
+        taken = set(chosen)
         for kind in order:
             time = memory.worker_time[kind]
             entries = []
@@ -275,6 +279,15 @@ class ReleasedRounds:
                         chosen[job_id] = kind
         return chosen
 
+    def _kept(self, view: View, memory: ReleasedMemory) -> dict[str, int]:
+        """Jobs that keep their GPUs until they end, and the type they have them of."""
+        kept = {}
+        for job_id in memory.jobs:
+            job = view.job(job_id)
+            if not job.job.preemptible and (kind := gpu_type_of(view, job)) is not None:
+                kept[job_id] = self._kinds.index(kind)
+        return kept
+
     def _turn(self, view: View, memory: ReleasedMemory, job_id: str, kind: int, at: float, now: float) -> Turn:
         """Whole steps of one round; the job starts later where it is ahead of them and would end too early."""
         known = self.known(view, job_id)
@@ -298,7 +311,7 @@ class ReleasedRounds:
         plan: Plan = []
         for job_id in memory.jobs:
             job = view.job(job_id)
-            if job.state is State.RUNNING:
+            if job.movable:
                 turn = memory.turns.get(job_id)
                 assert job.placement is not None
                 resized = job.placement.gpus != job.gpus  # by somebody else: it starts again in its own size
@@ -318,7 +331,7 @@ class ReleasedRounds:
                 waking = min(waking, turn.start_at)
             elif job.state is State.WAITING:
                 moves.append((-job.gpus, job_id, False))
-            elif job.state is State.RUNNING and job_id not in stopped \
+            elif job.movable and job_id not in stopped \
                     and gpu_type_of(view, job) != self._kinds[turn.kind]:  # fmt: skip
                 moves.append((-job.gpus, job_id, True))
         with view.free.trial() as free:
@@ -329,7 +342,7 @@ class ReleasedRounds:
                 _give(free, view.job(job_id))
             for _, job_id, running in sorted(moves, key=lambda move: move[0]):
                 job = view.job(job_id)
-                demand = Demand(job.gpus, self._kinds[memory.turns[job_id].kind])
+                demand = Demand(job.gpus, self._kinds[memory.turns[job_id].kind], job.demand.within)
                 placement = place_consolidated(free, demand)
                 if placement is None:  # machines are down, or GPUs still being vacated: tried again at the next event
                     if running:

@@ -69,12 +69,13 @@ def room_of(view: View, columns: Columns, running: dict[str, int]) -> list[int]:
 
 
 def settled_in(view: View, running: dict[str, int], now: float) -> dict[str, int]:
-    """Jobs that keep their GPUs whatever the order says. Those nobody may move: they are just being started, or
-    contact with them is lost. And those that have not made progress yet on the GPUs they were given: to take those
-    now would make them pay the loading again, and with rounds shorter than that nobody would ever get anywhere."""
+    """Jobs that keep their GPUs whatever the order says. Those nobody may move: they are just being started, contact
+    with them is lost, or they must not be preempted. And those that have not made progress yet on the GPUs they were
+    given: to take those now would make them pay the loading again, and with rounds shorter than that nobody would ever
+    get anywhere."""
     return {job_id: column for job_id, column in running.items()
             if (job := view.job(job_id)).placement is not None
-            and (job.state is not State.RUNNING
+            and (not job.movable
                  or (job.progress_from > job.last_change and job.progress_from >= now))}  # fmt: skip
 
 
@@ -96,7 +97,7 @@ class Placer:
             if job.placement is None:
                 continue
             column = chosen.get(job_id)
-            if job.state is not State.RUNNING:  # nobody may move it
+            if not job.movable:
                 after[job_id] = running[job_id] if column is None else column
             elif column is None:
                 plan.append(Preempt(job_id))
@@ -173,9 +174,9 @@ class Placer:
     def _place(self, free: FreeGpus, job: ActiveJob, column: int) -> Placement | None:
         kind, near = self.columns.all[column]
         if self.strict and near:
-            level = self._innermost(job.gpus, kind)
+            level = self._innermost(job.gpus, kind)  # not outside a level it must be in, or its rate is 0
             return place_within(free, free.pools[kind], job.gpus, level, tight=True)
-        return place_best_fit(free, Demand(job.gpus, kind))
+        return place_best_fit(free, Demand(job.gpus, kind, job.demand.within))
 
     def _innermost(self, gpus: int, kind: str) -> int:
         """The innermost level at which the empty cluster has room for the gang: what "consolidated" means for it."""

@@ -110,7 +110,7 @@ class UnitPlacer(Placer):
             for job in map(view.job, row):
                 if job.placement is None:
                     continue
-                if job.state is not State.RUNNING:
+                if not job.movable:
                     fixed[row] = None
                 else:
                     held[job.id] = job.placement

@@ -22,6 +22,7 @@ from dally.policies.tiresias.locality import Lanes, plan_with_locality
 from dally.policies.tiresias.profile import Packing, Seen
 
 ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
+GOES = (*ENDS, ev.Held)  # what takes a job out of the queue for good, or until it is released
 BACK = (ev.Yielded, ev.Interrupted, ev.StartFailed)  # what sends a job back to the queue
 
 
@@ -69,7 +70,9 @@ class Placing:
                 taught |= self._left(memory, view.job(entry.job))
             elif isinstance(entry, ev.Arrived):
                 self._waits(memory, view.job(entry.job.id))
-            elif isinstance(entry, ENDS):
+            elif isinstance(entry, ev.Released):
+                self._waits(memory, view.job(entry.job))
+            elif isinstance(entry, GOES):
                 memory.unexplained.pop(entry.job, None)
                 taught |= self._left(memory, view.job(entry.job))
             elif isinstance(entry, pl.Start):  # by somebody else

@@ -27,7 +27,7 @@ from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import ENDED, State
-from dally.policies.tiresias.memory import BACK, ENDS, PaperMemory, Placing, Service, answers
+from dally.policies.tiresias.memory import BACK, GOES, PaperMemory, Placing, Service, answers
 
 LOOKS = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
 
@@ -106,7 +106,9 @@ class Queues:
                 continue
             if isinstance(entry, ev.Arrived):
                 self._join(memory, view.job(entry.job.id), now)
-            elif isinstance(entry, ENDS):
+            elif isinstance(entry, ev.Released):
+                self._join(memory, view.job(entry.job), now)
+            elif isinstance(entry, GOES):
                 self._forget(memory, view.job(entry.job))
             elif isinstance(entry, BACK):
                 job = view.job(entry.job)

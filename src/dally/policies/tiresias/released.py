@@ -35,7 +35,7 @@ from dally.core.states import ENDED, State
 from dally.policies.greedy import plan_by_rank, waits_for_gpus
 from dally.policies.placing import Rule
 from dally.policies.tiresias.gittins import ReleasedIndex
-from dally.policies.tiresias.memory import BACK, ENDS, answers
+from dally.policies.tiresias.memory import BACK, GOES, answers
 
 
 class Standing(NamedTuple):
@@ -127,8 +127,8 @@ class Released:
         return [view.job(job_id) for job_id in dict.fromkeys(moved)]
 
     def _happened(self, view: View, memory: ReleasedMemory, now: float, entry: Entry) -> None:
-        if isinstance(entry, ev.Arrived):
-            job = view.job(entry.job.id)
+        if isinstance(entry, (ev.Arrived, ev.Released)):
+            job = view.job(entry.job.id if isinstance(entry, ev.Arrived) else entry.job)
             if job.state not in ENDED:
                 standing = Standing(job.number, job.gpus, self._append(memory), idle_since=now)
                 if job.first_start is not None:  # who comes from another policy's hands has executed already
@@ -136,7 +136,7 @@ class Released:
                     queue = sum(done * job.gpus >= limit for limit in self.limits)
                     standing = standing._replace(queue=queue, executed=done)
                 memory.standings[job.id] = standing
-        elif isinstance(entry, ENDS):
+        elif isinstance(entry, GOES):
             self._forget(memory, entry.job)
         elif isinstance(entry, BACK):
             job = view.job(entry.job)

@@ -1,0 +1,1 @@
+"""Commands for a service that schedules real jobs: thin over its API."""

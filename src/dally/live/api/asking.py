@@ -1,0 +1,73 @@
+"""What routes share: who asks, the body of a request, which job is meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any
+
+from fastapi import Depends, Path
+from starlette.requests import Request
+
+from dally.live.api.auth import Auth
+from dally.live.errors import Forbidden, Invalid, NotFound, NotJson
+from dally.live.serving import Row, Serving
+from dally.live.tokens import Caller
+
+_ID = re.compile(r"^[0-9]{1,18}(_[0-9]{1,9})?$")
+
+
+def the_service(request: Request) -> Serving:
+    service: Serving = request.app.state.service
+    return service
+
+
+def the_caller(request: Request) -> Caller:
+    auth: Auth = request.app.state.auth
+    return auth.caller(request)
+
+
+def an_admin(caller: Annotated[Caller, Depends(the_caller)]) -> Caller:
+    if not caller.admin:
+        raise Forbidden(f"{caller.name} is not an administrator of this service")
+    return caller
+
+
+async def the_body(request: Request) -> Any:
+    """The body as plain data. Only JSON: a form on somebody's page cannot send that."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise NotJson("the body must be JSON, sent with `Content-Type: application/json`")
+    raw = await request.body()
+    try:
+        return json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError:
+        raise Invalid("the body is nested too deeply") from None
+    except ValueError as error:
+        raise Invalid(f"the body is not JSON: {error}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
+
+
+Service = Annotated[Serving, Depends(the_service)]
+Who = Annotated[Caller, Depends(the_caller)]
+Admin = Annotated[Caller, Depends(an_admin)]
+Body = Annotated[Any, Depends(the_body)]
+JobPath = Annotated[str, Path(description="Id of a job: 42, or 42_0 in an array.")]
+
+
+def known_id(id: str) -> str:
+    """An id that could be one; anything else is no job, whatever it looks like."""
+    if not _ID.match(id):
+        raise NotFound(f"there is no job {id[:60]!r}")
+    return id
+
+
+def own_job(service: Serving, caller: Caller, id: str) -> Row:
+    """The job, if it is there for this caller. Whether others have one of that id is nobody's business."""
+    row = service.job(known_id(id))
+    if row is None or not caller.may_see(row.get("user")):
+        raise NotFound(f"there is no job {id!r}")
+    return row

@@ -1,0 +1,373 @@
+"""The thread that decides: brings the scheduler back from the store, compares it with what really runs, and goes on.
+
+Nothing is acted on before it is written. Where the store does not answer, the decision waits for it, whole: the same
+instant is tried again, and if it turns out that it was written after all, everything is read from the store anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dally.core import events as ev
+from dally.core.errors import UserError
+from dally.core.journal import Instant, Journal
+from dally.core.policy import Policy
+from dally.core.scheduler import Scheduler
+from dally.core.snapshot import save
+from dally.core.states import ENDED
+from dally.core.topology import Topology, spec_of
+from dally.core.topology_text import topology_from_plain
+from dally.live.attempts import Terms
+from dally.live.board import Board, new_row
+from dally.live.clock import ServiceClock
+from dally.live.engine import Engine
+from dally.live.held_back import HeldBack
+from dally.live.learned import Learned
+from dally.live.spec import JobSpec, read_spec, to_job, to_program
+from dally.live.world import LiveRules, LiveWorld
+from dally.policies.options import make_policy
+from dally.store.database import Database, Request, Submission
+from dally.store.errors import StoreUnavailableError
+from dally.store.recovery import Difference, recover
+
+log = logging.getLogger("dally.service")
+
+SNAPSHOT_EVERY = 1000  # instants
+
+
+class Reopen(Exception):  # noqa: N818 - it says what to do
+    """What this process believes is not what the store holds: begin again from the store."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Who wants to know."""
+
+    written: Callable[[int, str], None] = lambda number, line: None
+    decided: Callable[[float], None] = lambda seconds: None
+    waited: Callable[[float], None] = lambda seconds: None
+
+
+class Driver:
+    """Everything that happens between taking the lead and letting it go. Others use `know`, `feed` and `lock`."""
+
+    def __init__(self, database: Database, engine: Engine, topology: Topology | None, policy: str, rules: LiveRules,
+                 hooks: Hooks) -> None:  # fmt: skip
+        self.database, self.engine, self.rules, self.hooks = database, engine, rules, hooks
+        self.lock = threading.RLock()  # of the scheduler, while somebody looks at it or it decides
+        self.specs: dict[str, JobSpec] = {}
+        self.submissions: dict[str, Submission] = {}
+        self._ids: list[str] = []  # of all submissions, in order, as far as somebody has asked
+        self.held_back = HeldBack()
+        self.stopped_asking = False  # True: nothing new is started any more
+        self._wanted_policy, self._wanted_topology = policy, topology
+        self._inbox: queue.SimpleQueue[Submission | Request] = queue.SimpleQueue()
+        self._answered: list[int] = []
+        self._some_ended = True  # since those who wait for others were last looked at
+        self._open()
+
+    # --- from the store ---------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        database = self.database
+        self.board = Board(database.rows())
+        self.scheduler = self._recovered()
+        self.clock = ServiceClock(database.made, self.scheduler.time)
+        self.scheduler.journal = journal = Journal(self._write)
+        journal.instants = database.instants
+        database.begin_text(self.scheduler.view.topology)
+        self.world = LiveWorld(self.scheduler.view.topology, self.engine, self.clock, self.rules)
+        self.world.jobs, self.scheduler.world = self.scheduler.jobs, self.world
+        self.world.outside = self._take_in
+        if self.engine.shares:
+            self.world.take_turns(lambda: self.scheduler.view.groups)
+        self._snapshot_at = database.instants
+        for _, submission in database.submissions():
+            self.know(submission)
+        self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer)
+        for submission in self.submissions.values():
+            if submission.id not in self.scheduler.jobs and submission.id not in self.board.rows:
+                self._inbox.put(submission)
+        for request in database.open_requests():
+            self._inbox.put(request)
+        self._follow_configuration()
+
+    def _recovered(self) -> Scheduler:
+        """Executed again where that gives the same; else taken as recorded."""
+        database = self.database
+        found = database.newest_snapshot()
+        topology = database.first_topology if found is None else topology_from_plain(found[1]["topology"])
+        written = database.about["policy"] if found is None else found[1]["policy"]
+        begin = time.monotonic()
+        try:
+            scheduler = self._fresh(topology, make_policy(written))
+            came = recover(database, scheduler, make_policy, "verify")  # type: ignore[arg-type]
+        except (Difference, UserError) as error:
+            log.warning("the journal cannot be executed again (%s); it is taken as recorded", error)
+            scheduler = self._fresh(topology, make_policy(self._wanted_policy))
+            came = recover(database, scheduler, make_policy, "trust")  # type: ignore[arg-type]
+        log.info("%d instants read again, %d of them after the snapshot, in %.2f s; %d jobs, policy %s",
+                 came.from_snapshot + came.followed, came.followed, time.monotonic() - begin, len(scheduler.jobs),
+                 scheduler.policy.name)  # fmt: skip
+        return scheduler
+
+    def _fresh(self, topology: Topology, policy: Policy) -> Scheduler:
+        self.learned = Learned(topology)
+        return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False)
+
+    def know(self, submission: Submission, spec: JobSpec | None = None) -> None:
+        """What a job runs, from what was handed in. From any thread."""
+        spec = spec or read_spec(submission.spec)
+        self.specs[submission.id] = spec
+        self.submissions[submission.id] = submission
+        job = self.scheduler.jobs.get(submission.id)
+        if job is not None and job.state in ENDED:
+            return
+        self.world.programs[submission.id] = to_program(spec, submission.id)
+        self.world.terms[submission.id] = Terms(spec.retries, tuple(spec.requeue_on))
+        self.world.names[submission.id] = spec.title
+
+    def _follow_configuration(self) -> None:
+        """Where the policy or the cluster is configured otherwise than last time, that counts from now on."""
+        before = self.database.note("policy", self._wanted_policy)
+        if before is not None and before != self._wanted_policy:
+            self.put_in_charge(self._wanted_policy)
+        if self._wanted_topology is not None:
+            event = _to_this(self.scheduler.view.topology, self._wanted_topology)
+            if event is not None:
+                self.world.report(event)
+
+    # --- going on ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until the world is told to quit. Raises `FencedError` where somebody else leads."""
+        while (found := self.world.next_events()) is not None:
+            self._step(*found)
+            if self.database.instants - self._snapshot_at >= SNAPSHOT_EVERY:
+                self.snapshot()
+        self.snapshot()
+
+    def go_on_for(self, seconds: float) -> None:
+        """For as long, at most; then the world is quiet again."""
+        timer = threading.Timer(seconds, self.world.quit)
+        timer.start()
+        try:
+            while (found := self.world.next_events()) is not None:
+                self._step(*found)
+        finally:
+            timer.cancel()
+            timer.join()
+            self.world.go_on()
+
+    def _step(self, now: float, events: Sequence[ev.Event]) -> None:
+        begin = time.perf_counter()
+        with self.lock:
+            self.scheduler.absorb(now, events)
+        while True:
+            try:
+                with self.lock:
+                    if self.stopped_asking:
+                        self.scheduler.write(now, None)
+                    else:
+                        self.scheduler.decide(now)
+                break
+            except StoreUnavailableError as error:
+                log.warning("waiting for the store: %s", error)
+                self._wait_for_the_store()
+        self.hooks.decided(time.perf_counter() - begin)
+        self._release_held_back(now)
+
+    def _wait_for_the_store(self) -> None:
+        """Until it answers; then it says whether what failed was written after all."""
+        pause = 0.05
+        while True:
+            time.sleep(pause)
+            pause = min(1.0, pause * 1.5)
+            try:
+                self.database.beat()  # also says whether we still lead
+                written = self.database.written()
+            except StoreUnavailableError:
+                continue
+            if written != self.database.instants:
+                raise Reopen("an instant that seemed lost was written")
+            return
+
+    def _write(self, instant: Instant) -> None:
+        """The journal's sink: the instant, what it answers and the rows that follow, at once or not at all."""
+        changed = self.board.after(instant, self.scheduler.view.topology)
+        line = self.database.append(instant, self._answered, changed)
+        self._answered = []
+        self.board.take(changed)
+        for job, row in changed.items():
+            self._some_ended |= row["ended"] is not None
+            if row["started"] == instant.time and job in self.submissions:
+                self.hooks.waited(self.clock.unix(instant.time) - self.submissions[job].made)
+        self.hooks.written(self.database.instants - 1, line)
+
+    def snapshot(self) -> None:
+        """So that the next start has less to read. Not needed for anything else: what fails is tried again later."""
+        with self.lock:
+            state = save(self.scheduler)
+        try:
+            self.database.snapshot(state)
+        except StoreUnavailableError as error:
+            log.warning("no snapshot: %s", error)
+        self._snapshot_at = self.database.instants
+
+    def ids_after(self, job: str | None) -> list[str]:
+        """Jobs in the order of their ids, from the one after this on."""
+        ids = self._ids
+        if len(ids) != len(self.submissions):  # they may have come in another order than they are counted in
+            ids = self._ids = sorted(self.submissions, key=id_order)
+        return ids if job is None else ids[bisect_right(ids, id_order(job), key=id_order) :]
+
+    # --- what comes from outside ------------------------------------------------------------------------------
+
+    def feed(self, item: Submission | Request) -> None:
+        """From any thread: something that is in the store already."""
+        self._inbox.put(item)
+        self.engine.wake()
+
+    def _take_in(self, now: float) -> None:
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if isinstance(item, Submission):
+                self._submitted(now, item)
+            else:
+                self._asked(now, item)
+        for job in self.held_back.begin_by(self.clock.unix(now)):
+            self._arrives(now, job)
+        self.world.wake_by(None if (due := self.held_back.next_begin()) is None else due - self.database.made)
+
+    def _submitted(self, now: float, submission: Submission) -> None:
+        if submission.id in self.scheduler.jobs or submission.id in self.board.rows:
+            return
+        spec = self.specs[submission.id]
+        states = {job: self._ending(job) for job in (*spec.after, *spec.after_ok)}
+        if self.held_back.enter(submission.id, spec, states, self.clock.unix(now)):
+            self._fail_dependents(now)
+            return
+        self._arrives(now, submission.id)
+
+    def _ending(self, job: str) -> str | None:
+        """How a job ended; None while it has not."""
+        row = self.board.rows.get(job)
+        return None if row is None else row["state"]
+
+    def _arrives(self, now: float, job: str) -> None:
+        spec = self.specs[job]
+        known = to_job(spec, job, now)
+        known = replace(known, reference=self.learned.reference(known))
+        try:
+            self.world.submit(known, self.world.programs[job], self.world.terms[job])
+        except UserError as error:
+            self._end_here(now, job, "rejected", str(error))
+
+    def _release_held_back(self, now: float) -> None:
+        """Jobs that waited for one that has just ended."""
+        if not self._some_ended:
+            return
+        self._some_ended = False
+        for job in self.held_back.ended(self._ending):
+            self._arrives(now, job)
+        self._fail_dependents(now)
+
+    def _fail_dependents(self, now: float) -> None:
+        while (never := self.held_back.never()) is not None:
+            job, why = never
+            self._end_here(now, job, "cancelled", why)
+            for follower in self.held_back.ended(self._ending):
+                self._arrives(now, follower)
+
+    def _end_here(self, now: float, job: str, state: str, why: str, answered: Sequence[int] = ()) -> None:
+        """The end of a job that never came to the scheduler."""
+        row = {**new_row(now), "ended": now, "state": state, "cause": why}
+        while True:
+            try:
+                self.database.put_rows({job: row}, answered)
+                break
+            except StoreUnavailableError as error:
+                log.warning("waiting for the store: %s", error)
+                self._wait_for_the_store()
+        self.board.take({job: row})
+        self._some_ended = True
+
+    def _asked(self, now: float, request: Request) -> None:
+        """Done at least once: an instant that follows says that it need not be done again."""
+        body = request.body
+        what, job = body["what"], body.get("job", "")
+        if what == "policy":
+            self._answered.append(request.seq)
+            try:
+                self.put_in_charge(body["policy"])
+            except UserError as error:
+                log.warning("policy %s was not put in charge: %s", body["policy"], error)
+            return
+        if job in self.held_back:
+            if what == "cancel":
+                self.held_back.discard(job)
+                self._end_here(now, job, "cancelled", "", [request.seq])
+                self._release_held_back(now)
+                return
+            if what == "release" and self.held_back.release(job):
+                self._arrives(now, job)
+            elif what == "hold":
+                self.held_back.hold(job)
+        elif what == "cancel":
+            self.world.cancel(job)
+        elif what == "requeue":
+            self.world.requeue(job)
+        elif what == "hold":
+            self.world.report(ev.Held(job))
+        elif what == "release":
+            self.world.report(ev.Released(job))
+        elif what == "drain":
+            self.world.report(ev.MachineDrained(body["machine"]))
+        elif what == "resume":
+            self.world.report(ev.MachineUp(body["machine"]))
+        self._answered.append(request.seq)
+
+    def put_in_charge(self, written: str) -> None:
+        """Another policy decides from now on."""
+        policy = make_policy(written)
+        self.world.check(policy)
+        with self.lock:
+            if policy.name == self.scheduler.policy.name:
+                return
+            try:
+                self.scheduler.put_in_charge(policy, self.clock.now())
+            except StoreUnavailableError:
+                self._wait_for_the_store()
+                raise Reopen("the policy was changed while the store was away") from None
+        self.world.nudge()
+
+
+def id_order(job: str) -> tuple[int, int]:
+    """Ids count: 9 before 10, 42_9 before 42_10."""
+    number, _, member = job.partition("_")
+    return int(number), int(member or -1)
+
+
+def _to_this(now: Topology, wanted: Topology) -> ev.MachinesChanged | None:
+    """What has to come and go for one cluster to be the other; None: nothing."""
+    here = {machine.name: spec_of(machine, now) for machine in now.machines}
+    there = {machine.name: spec_of(machine, wanted) for machine in wanted.machines}
+    added = tuple(spec for name, spec in there.items() if here.get(name) != spec)
+    removed = tuple(name for name, spec in here.items() if there.get(name) != spec)
+    return ev.MachinesChanged(added, removed) if added or removed else None
+
+
+class _NoWorld:
+    """While a scheduler is brought back nothing happens and nothing is done."""
+
+    def next_events(self) -> None:
+        return None
+
+    def carry_out(self, now: float, decided: object) -> tuple[()]:
+        return ()

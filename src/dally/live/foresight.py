@@ -1,0 +1,70 @@
+"""What a service says of the future: it looks ahead from a snapshot of its scheduler, disturbing nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dally.core.active import ActiveJob
+from dally.core.errors import UserError
+from dally.core.job import Job
+from dally.core.snapshot import save
+from dally.live.driver import Driver
+from dally.live.durations import History, Past
+from dally.live.explaining import explain
+from dally.live.forecast import Known, dry_run
+from dally.live.learned import Learned
+from dally.live.spec import JobSpec, to_job
+
+NEW = "new"  # the id of a job that is not submitted
+
+
+def snapshot(driver: Driver) -> dict[str, Any]:
+    """The whole state at this moment."""
+    with driver.lock:
+        scheduler = driver.scheduler
+        before, scheduler.time = scheduler.time, max(scheduler.time, driver.clock.now())
+        try:
+            return save(scheduler)
+        finally:
+            scheduler.time = before
+
+
+def explained(driver: Driver, job: str) -> dict[str, Any]:
+    """Of a job the scheduler knows. Times are unix time, or seconds from now where the name says so."""
+    found = explain(snapshot(driver), job, known=_known(driver))
+    if found["until"] is not None:
+        found["until"] = driver.clock.unix(found["until"])
+    found["now"] = driver.clock.unix(found["now"])
+    return found
+
+
+def tried(driver: Driver, spec: JobSpec) -> dict[str, Any]:
+    """What would become of a job if it were submitted now."""
+    job = to_job(spec, NEW, driver.clock.now())
+    if job.elastic:
+        raise UserError("this engine cannot change a job's number of GPUs while it runs")
+    return dry_run(snapshot(driver), job, known=_known(driver))
+
+
+def _known(driver: Driver) -> Known:
+    """What ended jobs showed; what was learned is in the snapshot itself and is taught to a copy."""
+    return Known(Learned(driver.scheduler.view.topology), _history(driver))
+
+
+def _history(driver: Driver) -> History:
+    past: list[Past] = []
+    names: dict[str, str] = {}
+    jobs: dict[str, ActiveJob] = driver.scheduler.jobs
+    for job, spec in list(driver.specs.items()):
+        row = driver.board.rows.get(job)
+        names[job] = spec.title
+        if row is None or row["state"] != "finished":
+            continue
+        ran = sum(each["ended"] - each["began"] for each in row["history"] if each["began"] is not None)
+        declared = _declared(jobs[job].job) if job in jobs else None
+        past.append(Past(driver.submissions[job].spec.get("user"), spec.title, spec.total_gpus, declared, ran))
+    return History(past, names)
+
+
+def _declared(job: Job) -> float | None:
+    return job.declared_duration

@@ -1,0 +1,175 @@
+"""A simulated world in which things take as long as they did in a live run, or, as far as is asked, no time at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.agenda import Agenda
+from dally.core.journal import Decided
+from dally.live.lived import Attempt, Lived, due
+
+_TOGETHER = 1e-6  # seconds: what is nearer than that is one instant; sums of seconds are not exact
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """What takes as long as it did. What does not takes no time."""
+
+    starts: bool = False  # from the decision until a job is heard of
+    leaving: bool = False  # from being told to leave until it has
+    rings: bool = False  # timers and leases are as late as they were
+
+
+class LivedWorld:
+    """Implements `core.scheduler.World`. The n-th attempt of a job is as fast as its n-th was, and the job ends when it
+    has done the work that it took. Attempts the live run did not make take what is usual there."""
+
+    def __init__(self, lived: Lived, fidelity: Fidelity) -> None:
+        self._lived, self._fidelity = lived, fidelity
+        self._agenda = Agenda()
+        self._numbers: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}  # raised when what is on the agenda about a job stops being true
+        self._timed: dict[str, int] = {}  # how often the end of a job was worked out
+        self._done: dict[str, float] = {}  # work
+        self._before: dict[str, float] = {}  # work that was done when the attempt began
+        self._going: dict[str, tuple[float, float]] = {}  # since when, work per second
+        self._starts = lived.usual(lambda attempt: attempt.answered if attempt.refusal is None else None)
+        self._leaving = lived.usual(lambda attempt: attempt.leaving)
+        for time, event in lived.outside:
+            self._agenda.enter(time, type(event), self._outside, event)
+
+    # --- what happens ------------------------------------------------------------------------------------------
+
+    def next_events(self) -> tuple[float, Sequence[ev.Event]] | None:
+        while (first := self._agenda.next_time()) is not None and first <= self._lived.last + _TOGETHER:
+            events: list[ev.Event] = []
+            now = first
+            for time, _, _, happens, what, epoch in self._agenda.due(first + _TOGETHER):
+                now = max(now, time)
+                happens(time, what, epoch, events)
+            if events:
+                return now, sorted(events, key=lambda event: ev.ORDER[type(event)])
+        return None
+
+    def _outside(self, now: float, event: Any, epoch: int, events: list[ev.Event]) -> None:
+        events.append(event)
+        if isinstance(event, ev.Cancelled):
+            self._stops(now, event.job, None)
+
+    def _of_job(self, now: float, event: Any, epoch: int, events: list[ev.Event]) -> None:
+        """What was going to happen to a job does, if it is still the same attempt."""
+        if self._epochs.get(event.job, 0) != epoch:
+            return
+        if isinstance(event, ev.Started):
+            self._begun(now, event.job)
+        elif isinstance(event, ev.Measured):
+            self._goes(now, event.job, event.speed)
+        elif not isinstance(event, ev.LeaseEnded):
+            self._stops(now, event.job, event)
+        events.append(event)
+
+    def _finished(self, now: float, what: tuple[str, int], epoch: int, events: list[ev.Event]) -> None:
+        job, times = what
+        if self._epochs.get(job, 0) == epoch and self._timed.get(job) == times:
+            self._stops(now, job, None)
+            events.append(ev.Finished(job))
+
+    def _rings(self, now: float, what: Any, epoch: int, events: list[ev.Event]) -> None:
+        if not any(isinstance(event, ev.TimerDue) for event in events):
+            events.append(ev.TimerDue())
+
+    # --- what is decided ---------------------------------------------------------------------------------------
+
+    def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
+        """All answers come in instants of their own, as from a live world."""
+        for action in decided:
+            if isinstance(action, pl.Preempt):
+                self._leave(now, action.job)
+        for action in decided:
+            if isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
+                self._start(now, action)
+            elif isinstance(action, pl.Extend):
+                self._lease(action.job, now + action.lease)
+            elif isinstance(action, pl.WakeAt):
+                late = self._lived.late.get(due("", action.time), 0.0) if self._fidelity.rings else 0.0
+                self._agenda.enter(max(now, action.time + late), ev.TimerDue, self._rings)
+        return ()
+
+    def _start(self, now: float, action: pl.Places) -> None:
+        job = action.job
+        self._stops(now, job, None)
+        self._numbers[job] = self._numbers.get(job, 0) + 1
+        attempt = self._attempt(job)
+        answer: ev.Event = ev.Started(job)
+        wait = self._starts
+        if attempt is not None and attempt.answered is not None:
+            wait = attempt.answered
+            answer = answer if attempt.refusal is None else attempt.refusal
+        if not self._fidelity.starts:
+            wait = 0.0
+        self._enter(now + wait, answer)
+        if action.lease is not None:
+            self._lease(job, now + action.lease)
+
+    def _leave(self, now: float, job: str) -> None:
+        attempt = self._attempt(job)
+        wait: float = self._leaving
+        end: ev.Event = ev.Yielded(job)
+        if attempt is not None and attempt.leaving is not None and attempt.end is not None:
+            wait, end = attempt.leaving, attempt.end
+        self._stops(now, job, end)
+        self._enter(now + (wait if self._fidelity.leaving else 0.0), end)
+
+    def _lease(self, job: str, end: float) -> None:
+        late = self._lived.late.get(due(job, end), 0.0) if self._fidelity.rings else 0.0
+        self._enter(end + late, ev.LeaseEnded(job))
+
+    # --- an attempt --------------------------------------------------------------------------------------------
+
+    def _attempt(self, job: str) -> Attempt | None:
+        return self._lived.attempts.get((job, self._numbers.get(job, 0)))
+
+    def _stops(self, now: float, job: str, end: ev.Event | None) -> None:
+        """It does not go on: what was going to happen to it does not. A fault takes what it took."""
+        self._epochs[job] = self._epochs.get(job, 0) + 1
+        self._book(now, job)
+        attempt = self._attempt(job)
+        if isinstance(end, ev.Interrupted) and attempt is not None:
+            self._done[job] = self._before.get(job, 0.0) + attempt.gain
+
+    def _book(self, now: float, job: str) -> None:
+        since, speed = self._going.pop(job, (now, 0.0))
+        self._done[job] = self._done.get(job, 0.0) + speed * (now - since)
+
+    def _enter(self, time: float, event: Any) -> None:
+        self._agenda.enter(time, type(event), self._of_job, event, self._epochs.get(event.job, 0))
+
+    def _begun(self, now: float, job: str) -> None:
+        """It runs as that attempt ran: at the speeds that were measured, until it broke or all its work is done."""
+        attempt = self._attempt(job)
+        self._before[job] = self._done.get(job, 0.0)
+        for after, measured in attempt.measured if attempt is not None else ():
+            self._enter(now + after, measured)
+        if attempt is not None and attempt.lasted is not None and isinstance(attempt.end, (ev.Failed, ev.Interrupted)):
+            self._enter(now + attempt.lasted, attempt.end)
+        self._goes(now, job, 1.0 if attempt is not None else self._usual_speed(job))
+
+    def _usual_speed(self, job: str) -> float:
+        """As last measured: nothing better is known of an attempt that was never made."""
+        numbers = [number for name, number in self._lived.attempts if name == job]
+        measured = [event.speed for number in numbers for _, event in self._lived.attempts[job, number].measured]
+        return measured[-1] if measured and measured[-1] > 0 else 1.0
+
+    def _goes(self, now: float, job: str, speed: float) -> None:
+        """When it ends at this speed; what was thought before does not count any more."""
+        work = self._lived.work.get(job)
+        self._book(now, job)
+        self._going[job] = (now, speed)
+        times = self._timed[job] = self._timed.get(job, 0) + 1
+        if work is not None and speed > 0:
+            left = max(0.0, work - self._done[job])
+            self._agenda.enter(now + left / speed, ev.Finished, self._finished, (job, times), self._epochs.get(job, 0))

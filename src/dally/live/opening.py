@@ -1,0 +1,34 @@
+"""From a configuration to a service that can be run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dally.core.errors import UserError
+from dally.live.config import ServiceConfig
+from dally.live.local.cluster import local_cluster
+from dally.live.local.engine import EngineRules, LocalEngine
+from dally.live.metrics import LiveMetrics
+from dally.live.run import rules_of
+from dally.live.service import Service
+from dally.policies.options import make_policy
+from dally.store.database import Database
+from dally.store.errors import StoreUnavailableError
+
+
+def open_service(config: ServiceConfig) -> Service:
+    """The store is made where there is none; nothing is decided before `run_forever`."""
+    folder = config.folder
+    found = local_cluster(config.cluster)
+    policy = make_policy(config.policy).name
+    database = Database(config.store or f"sqlite:///{folder.absolute()}/dally.db")
+    try:
+        database.prepare(found.topology, policy=policy)
+    except StoreUnavailableError as error:
+        raise UserError(f"the store cannot be opened: {error}") from None
+    rules = dataclasses.replace(EngineRules(), log_size=config.output.size, log_files=config.output.files)
+    metrics = LiveMetrics()
+    return Service(
+        database, lambda: LocalEngine(folder, rules, found.devices), found.topology, policy=policy,
+        rules=rules_of(config), url=config.url, metrics=metrics, stop_jobs=config.stop == "checkpoint", state=folder,
+    )  # fmt: skip

@@ -1,0 +1,417 @@
+"""The service: takes in what people hand in, answers what they ask, and leads or stands by. Safe from any thread.
+
+Whatever is accepted is in the store before anybody is told so. One thread decides (live/driver.py); everybody else
+reads what it has decided, and looks at its scheduler only while it stands still.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Literal
+
+from dally.core.active import ActiveJob
+from dally.core.errors import UserError
+from dally.core.states import ENDED, State
+from dally.core.topology import Topology
+from dally.core.topology_text import topology_to_plain
+from dally.live import foresight
+from dally.live.board import Row, machines
+from dally.live.driver import Driver, Hooks, Reopen
+from dally.live.engine import Engine
+from dally.live.errors import Conflict, NotFound, NotLeader, Unavailable
+from dally.live.intake import Intake
+from dally.live.lead import Leadership
+from dally.live.local.output import output_folder, read_output
+from dally.live.spec import JobSpec, check_levels, expand
+from dally.live.world import LiveRules
+from dally.policies.options import make_policy
+from dally.store.database import Database, Handed, Submission
+from dally.store.errors import FencedError, StoreUnavailableError
+from dally.version import __version__
+
+log = logging.getLogger("dally.service")
+
+Act = Literal["cancel", "hold", "release", "requeue"]
+RECENT = 10_000  # instants kept in memory for those who watch
+
+
+class Service:
+    """What the API asks (live/serving.py) and `dally serve` runs."""
+
+    def __init__(self, database: Database, make_engine: Callable[[], Engine], topology: Topology | None, *,
+                 policy: str = "dally", rules: LiveRules | None = None, url: str = "", metrics: Any = None,
+                 stop_jobs: bool = False, state: Path | None = None) -> None:  # fmt: skip
+        self.database, self._make_engine, self._topology = database, make_engine, topology
+        self._policy, self._rules, self.url = policy, rules or LiveRules(), url
+        self.metrics = metrics
+        self._state = state  # folder of the engine, where what jobs print is found
+        self.stop_jobs = stop_jobs  # whether a clean stop checkpoints what runs, or lets it go on
+        self.lead = Leadership(database, url)
+        self._intake = Intake(database)
+        self._driver: Driver | None = None
+        self._stopping = threading.Event()
+        self._recent: deque[tuple[int, str]] = deque(maxlen=RECENT)
+        self._news = threading.Condition()
+        self._status = "starting"
+
+    # --- leading ----------------------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Lead or stand by, until `stop`."""
+        while not self._stopping.is_set():
+            self._status = "standing by"
+            if not self.lead.acquire(self._stopping):
+                break
+            log.info("leading, epoch %d", self.database.epoch)
+            try:
+                self._lead()
+            except FencedError as error:
+                log.warning("%s; standing by", error)
+                self.lead.held = False
+            except Reopen as error:
+                log.warning("%s; reading the store again", error)
+            except StoreUnavailableError as error:
+                log.warning("%s; trying again", error)
+                time.sleep(0.5)
+            finally:
+                self._driver = None
+                self.lead.let_go(hand_over=True)
+        self._status = "stopped"
+
+    def _lead(self) -> None:
+        self.database.beat()
+        engine = self._make_engine()
+        try:
+            hooks = Hooks(self._written)
+            if self.metrics is not None:
+                hooks.decided, hooks.waited = self.metrics.decided, self.metrics.waited
+            driver = Driver(self.database, engine, self._topology, self._policy, self._rules, hooks)
+            self.lead.keep(driver.world.quit)
+            self._driver, self._status = driver, "ok"
+            if self._stopping.is_set():
+                driver.world.quit()
+            driver.run()
+            if self._stopping.is_set() and self.stop_jobs:
+                self._checkpoint(driver)
+        finally:
+            self._driver = None
+            engine.close()
+
+    def _checkpoint(self, driver: Driver) -> None:
+        """Everybody saves and leaves; nobody is started any more. What ends now is written as ever."""
+        driver.stopped_asking = True
+        driver.world.go_on()
+        driver.world.leave_all()
+        longest = max((driver.world.programs[job].grace for job in driver.world.busy()), default=0.0)
+        deadline = time.monotonic() + longest + 10.0
+        while driver.world.busy() and time.monotonic() < deadline:
+            driver.go_on_for(0.2)
+        driver.snapshot()
+
+    def stop(self) -> None:
+        """End `run_forever` soon; jobs go on, or are checkpointed, as configured."""
+        self._stopping.set()
+        driver = self._driver
+        if driver is not None:
+            driver.world.quit()
+
+    def close(self) -> None:
+        self._intake.close()
+        self.database.close()
+
+    def reload(self, *, policy: str | None = None, rules: LiveRules | None = None,
+               stop_jobs: bool | None = None) -> None:  # fmt: skip
+        """Take over what may change while the service runs."""
+        if rules is not None:
+            self._rules = rules
+            driver = self._driver
+            if driver is not None:
+                driver.world.rules = rules
+        if stop_jobs is not None:
+            self.stop_jobs = stop_jobs
+        if policy is not None and policy != self._policy:
+            self.set_policy(policy, "configuration")
+            self._policy = policy
+            self.database.note("policy", policy)
+
+    def _written(self, number: int, line: str) -> None:
+        if self.metrics is not None:
+            self.metrics.wrote()
+        with self._news:
+            if self._recent and self._recent[-1][0] != number - 1:
+                self._recent.clear()  # somebody else has led meanwhile
+            self._recent.append((number, line))
+            self._news.notify_all()
+
+    def _leading(self) -> Driver:
+        driver = self._driver
+        if driver is None:
+            if self._stopping.is_set():
+                raise Unavailable("the service is stopping")
+            url = self.lead.leader.get("url")
+            raise NotLeader(url if url != self.url else None)
+        return driver
+
+    # --- handing in -------------------------------------------------------------------------------------------
+
+    def submit(self, specs: list[JobSpec], user: str, key: str | None = None) -> list[str]:
+        """Ids, in order, arrays expanded. Durable when it returns. The same key again: the same ids, nothing new."""
+        driver = self._leading()
+        for spec in specs:
+            self.check(driver, spec)
+        text = json.dumps([spec.plain() for spec in specs], sort_keys=True)
+        groups = [[(member, each.model_copy(update={"user": each.user or user})) for member, each in expand(spec)]
+                  for spec in specs]  # fmt: skip
+        plain = [[(member, each.plain()) for member, each in group] for group in groups]
+        handed = Handed(user, time.time(), plain, key, hashlib.sha256(text.encode()).hexdigest())
+        try:
+            ids = self._intake.hand_in(handed)
+        except StoreUnavailableError as error:
+            raise Unavailable(f"nothing was accepted: the store does not answer ({error})") from error
+        flat = [each for group in groups for _, each in group]
+        for job, spec in zip(ids, flat, strict=True):
+            if job not in driver.submissions:
+                submission = Submission(job, user, handed.made, spec.plain())
+                driver.know(submission, spec)
+                driver.feed(submission)
+        if self.metrics is not None:
+            self.metrics.submitted(len(ids))
+        return ids
+
+    def check(self, driver: Driver, spec: JobSpec) -> None:
+        """What this cluster, engine or policy cannot do is refused at the door, in a sentence."""
+        check_levels(spec, driver.scheduler.view.topology)
+        for other in (*spec.after, *spec.after_ok):
+            if other not in driver.submissions:
+                raise UserError(f"there is no job {other} to come after")
+
+    def act(self, what: Act, id: str, user: str) -> None:
+        driver = self._leading()
+        row = self.job(id)
+        if row is None:
+            raise NotFound(f"there is no job {id}")
+        state = row["state"]
+        if state in ("finished", "failed", "cancelled", "rejected"):
+            raise Conflict(f"job {id} is {state} already")
+        if what == "requeue" and state not in ("running", "starting"):
+            raise Conflict(f"job {id} is {state}; only a job that runs can be put back into the queue")
+        if what == "release" and state != "held":
+            raise Conflict(f"job {id} is {state}; nobody holds it")
+        if what == "hold" and state == "held":
+            raise Conflict(f"job {id} is held already")
+        self._ask(driver, {"what": what, "job": id, "user": user})
+
+    def _ask(self, driver: Driver, body: dict[str, Any]) -> None:
+        try:
+            driver.feed(self.database.ask(body))
+        except StoreUnavailableError as error:
+            raise Unavailable(f"nothing was done: the store does not answer ({error})") from error
+
+    def drain(self, machine: str, user: str) -> None:
+        self._machine("drain", machine, user)
+
+    def resume(self, machine: str, user: str) -> None:
+        self._machine("resume", machine, user)
+
+    def _machine(self, what: str, machine: str, user: str) -> None:
+        driver = self._leading()
+        if machine not in driver.scheduler.view.topology.machine_by_name:
+            raise NotFound(f"the cluster has no machine {machine!r}")
+        self._ask(driver, {"what": what, "machine": machine, "user": user})
+
+    def set_policy(self, written: str, user: str) -> None:
+        driver = self._leading()
+        policy = make_policy(written)
+        driver.world.check(policy)
+        self._ask(driver, {"what": "policy", "policy": written, "user": user})
+
+    # --- looking ----------------------------------------------------------------------------------------------
+
+    def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
+             name: str | None = None, array: str | None = None, after: str | None = None,
+             limit: int | None = None) -> list[Row]:  # fmt: skip
+        """Rows, oldest first; from the one after a job on, and so many, if that is asked for."""
+        driver = self._leading()
+        found: list[Row] = []
+        wanted = ((user, "user"), (queue, "queue"), (name, "title"))
+        for job in driver.ids_after(after):
+            spec = driver.specs[job]
+            if any(word is not None and word != getattr(spec, what) for word, what in wanted) or \
+                    (array is not None and not job.startswith(f"{array}_")):  # fmt: skip
+                continue
+            if states is None or _state(driver, job) in states:
+                found.append(self._row(driver, job))
+                if limit is not None and len(found) >= limit:
+                    break
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """Jobs by state."""
+        driver = self._leading()
+        return Counter(_state(driver, job) for job in driver.ids_after(None))
+
+    def job(self, id: str) -> Row | None:
+        """A row with `spec` and `history`."""
+        driver = self._leading()
+        if id not in driver.submissions:
+            return None
+        row = self._row(driver, id)
+        kept = driver.board.rows.get(id)
+        unix = driver.clock.unix
+        row["spec"] = driver.submissions[id].spec
+        times = ("decided", "began", "ended")
+        row["history"] = [{**each, **{name: unix(each[name]) for name in times if each[name] is not None}}
+                          for each in (kept["history"] if kept else ())]  # fmt: skip
+        row["cause"] = kept["cause"] if kept else None
+        return row
+
+    def _row(self, driver: Driver, job: str) -> Row:
+        submission, spec = driver.submissions[job], driver.specs[job]
+        kept = driver.board.rows.get(job)
+        active = driver.scheduler.jobs.get(job)
+        unix = driver.clock.unix
+        state, token, why, until = _standing(driver, job, active, kept)
+        placed = None
+        if active is not None and active.placement is not None:
+            placed = machines(active.placement, driver.scheduler.view.topology)
+        attempts = kept["attempts"] if kept else 0
+        return {
+            "id": job, "name": spec.title, "user": spec.user or submission.who,
+            "queue": spec.queue, "state": state, "gpus": spec.total_gpus, "priority": spec.priority,
+            "attempts": attempts, "restarts": max(0, attempts - 1), "machines": placed,
+            "submitted": submission.made,
+            "started": unix(kept["started"]) if kept and kept["started"] is not None else None,
+            "ended": unix(kept["ended"]) if kept and kept["ended"] is not None else None,
+            "exit_code": kept["exit_code"] if kept else None,
+            "reason": token, "why": why, "until": until,
+        }  # fmt: skip
+
+    def nodes(self) -> list[dict[str, Any]]:
+        driver = self._leading()
+        with driver.lock:
+            view = driver.scheduler.view
+            topology, drained = view.topology, driver.scheduler.books.drained
+            jobs: dict[int, list[str]] = {}
+            taken: dict[int, int] = {}
+            for active in driver.scheduler.books.holding.values():
+                for held in (active.placement, active.leaving):
+                    for machine, mask in held.slices if held is not None else ():
+                        jobs.setdefault(machine, []).append(active.id)
+                        taken[machine] = taken.get(machine, 0) | mask
+            return [
+                {"name": machine.name, "gpu_type": machine.gpu_type, "gpus": machine.gpus,
+                 "free": machine.gpus - taken.get(machine.index, 0).bit_count(),
+                 "state": "up" if machine.index not in view.down else "drained" if machine.name in drained else "down",
+                 "jobs": sorted(set(jobs.get(machine.index, ())))}
+                for machine in topology.machines
+            ]  # fmt: skip
+
+    def topology(self) -> dict[str, Any]:
+        return topology_to_plain(self._leading().scheduler.view.topology)
+
+    def policy(self) -> dict[str, Any]:
+        driver = self._leading()
+        with driver.lock:
+            policy = driver.scheduler.policy
+            return {"policy": policy.name, "shares": policy.shares, "preempts": policy.preempts,
+                    "notes": policy.notes(driver.scheduler.memory)}  # fmt: skip
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as plain data: what `dally simulate --snapshot` goes on from."""
+        return foresight.snapshot(self._leading())
+
+    def explain(self, id: str) -> dict[str, Any]:
+        """Why it waits and until when, who is ahead, when it may start, what would make it start sooner."""
+        driver = self._leading()
+        row = self.job(id)
+        if row is None:
+            raise NotFound(f"there is no job {id}")
+        if id in driver.scheduler.jobs:
+            return {**foresight.explained(driver, id), "name": row["name"], "user": row["user"], "cause": row["cause"]}
+        return {"id": id, "name": row["name"], "user": row["user"], "state": row["state"], "gpus": row["gpus"],
+                "reason": row["reason"], "why": row["why"], "until": row["until"], "evidence": [], "ahead": None,
+                "free": None, "machines": None, "estimate": None, "alternatives": []}  # fmt: skip
+
+    def dry_run(self, spec: JobSpec, user: str) -> dict[str, Any]:
+        """What would become of it; changes nothing."""
+        driver = self._leading()
+        self.check(driver, spec)
+        return foresight.tried(driver, spec)
+
+    def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:
+        """What was printed, and the offset to go on from. No attempt: the newest one."""
+        driver = self._leading()
+        if id not in driver.submissions:
+            raise NotFound(f"there is no job {id}")
+        row = driver.board.rows.get(id)
+        count = len(row["history"]) if row else 0
+        if attempt is not None and not 1 <= attempt <= count:
+            raise NotFound(f"job {id} has no attempt {attempt}")
+        if self._state is None or count == 0:
+            return b"", 0
+        return read_output(output_folder(self._state, id, attempt or count), offset, limit)
+
+    def health(self) -> dict[str, Any]:
+        driver = self._driver
+        return {"status": self._status, "leader": driver is not None, "url": self.url, "version": __version__,
+                "leader_url": self.lead.leader.get("url"), "instants": self.database.instants,
+                "policy": driver.scheduler.policy.name if driver is not None else None}  # fmt: skip
+
+    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
+        """Instants with their numbers, from this number on; waits so long if there is none."""
+        self._leading()
+        deadline = time.monotonic() + wait
+        with self._news:
+            while not self._recent or self._recent[-1][0] < position:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._news.wait(left):
+                    break
+            recent = list(self._recent)
+        if recent and recent[0][0] <= position:
+            first = position - recent[0][0]
+            return [(number, json.loads(line)) for number, line in recent[first : first + limit]]
+        if position >= self.database.instants:
+            return []
+        try:
+            return [(number, json.loads(line)) for number, line in self.database.lines(position, limit)]
+        except StoreUnavailableError as error:
+            raise Unavailable(f"the store does not answer ({error})") from error
+
+
+def _state(driver: Driver, job: str) -> str:
+    """A job's state alone: what lists are filtered by."""
+    kept = driver.board.rows.get(job)
+    if kept is not None and kept["state"] is not None:
+        return str(kept["state"])
+    active = driver.scheduler.jobs.get(job)
+    if active is not None:
+        return active.state.value
+    return "held" if job in driver.held_back else "waiting"
+
+
+def _standing(driver: Driver, job: str, active: ActiveJob | None,
+              kept: Row | None) -> tuple[str, str | None, str | None, float | None]:  # fmt: skip
+    """State, and for who does not run: reason, sentence, until when (unix time)."""
+    if kept is not None and kept["state"] is not None:
+        return kept["state"], None, kept["cause"], None
+    if active is None:
+        if job in driver.held_back:
+            token, sentence, until = driver.held_back.why(job)
+            return "held", token, sentence, until
+        return "waiting", "Arriving", "it was accepted and is about to enter the queue", None
+    if active.state is State.RUNNING or active.state in ENDED:
+        return active.state.value, None, None, None
+    reason = driver.scheduler.reason(job)
+    if reason is None:
+        return active.state.value, None, None, None
+    until = None if reason.until is None else driver.clock.unix(reason.until)
+    return active.state.value, reason.token.label, reason.sentence, until
+
+

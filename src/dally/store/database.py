@@ -1,0 +1,442 @@
+"""The store of a service: a database that holds the journal, what was submitted, and who leads. SQLite or PostgreSQL.
+
+Whatever is decided is one transaction: the instant, the requests it answers, and the rows people look at, written only
+as long as the writer leads. The journal is the truth; rows are what follows from it, kept for those who list jobs.
+
+    journal      one instant a row, numbered from 0, in the text of docs/formats/journal.md
+    snapshots    the state after so many instants
+    submissions  what people handed in, whole, from before they were told its id
+    requests     everything else people asked for; done once an instant has it
+    rows         one a job, as last decided
+    leader       who leads: an epoch that only grows, and a heart that beats
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+
+from dally.core.errors import UserError
+from dally.core.events import MachinesChanged
+from dally.core.journal import Instant
+from dally.core.journal_text import JournalText
+from dally.core.topology import Topology
+from dally.core.topology_text import topology_from_plain, topology_to_plain
+from dally.store.errors import FencedError, StoreUnavailableError
+
+SCHEMA = 1
+_Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up in INTEGER only
+
+_meta = sa.MetaData()
+_about = sa.Table("about", _meta, sa.Column("name", sa.Text, primary_key=True), sa.Column("value", sa.Text))
+_journal = sa.Table(
+    "journal", _meta,
+    sa.Column("number", _Number, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("line", sa.Text, nullable=False),
+)  # fmt: skip
+_snapshots = sa.Table(
+    "snapshots", _meta,
+    sa.Column("number", _Number, primary_key=True, autoincrement=False),
+    sa.Column("body", sa.Text, nullable=False),
+)  # fmt: skip
+_submissions = sa.Table(
+    "submissions", _meta,
+    sa.Column("seq", _Number, primary_key=True),
+    sa.Column("id", sa.Text, nullable=False, unique=True),
+    sa.Column("who", sa.Text, nullable=False),
+    sa.Column("made", sa.Float, nullable=False),  # unix time
+    sa.Column("spec", sa.Text, nullable=False),
+    sqlite_autoincrement=True,
+)  # fmt: skip
+_keys = sa.Table(
+    "keys", _meta,
+    sa.Column("who", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("ids", sa.Text, nullable=False),
+)  # fmt: skip
+_requests = sa.Table(
+    "requests", _meta,
+    sa.Column("seq", _Number, primary_key=True),
+    sa.Column("made", sa.Float, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("done", sa.Boolean, nullable=False, default=False, index=True),
+    sqlite_autoincrement=True,
+)  # fmt: skip
+_rows = sa.Table(
+    "rows", _meta,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)  # fmt: skip
+_leader = sa.Table(
+    "leader", _meta,
+    sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("beat", _Number, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),
+)  # fmt: skip
+
+
+class Submission(NamedTuple):
+    """What somebody handed in."""
+
+    id: str
+    who: str
+    made: float
+    spec: dict[str, Any]
+
+
+class Request(NamedTuple):
+    """What somebody asked for."""
+
+    seq: int
+    made: float
+    body: dict[str, Any]
+
+
+class Lead(NamedTuple):
+    """Who leads, as last seen: somebody whose beat does not change any more is gone."""
+
+    epoch: int
+    beat: int
+    holder: dict[str, Any]
+
+
+class Database:
+    """One process's connection to the store. Safe to use from several threads; writes take turns."""
+
+    def __init__(self, url: str | URL, *, patience: float = 5.0) -> None:
+        self.url = make_url(url)
+        if self.url.drivername in ("postgres", "postgresql"):
+            self.url = self.url.set(drivername="postgresql+psycopg")
+        self.folder = self.url.render_as_string(hide_password=True)  # how messages name it
+        self._sqlite = self.url.get_backend_name() == "sqlite"
+        self._engine = _engine(self.url, patience)
+        self._turn = threading.Lock()
+        self.epoch = 0  # of this process's lead; 0: it does not lead
+        self.instants = 0  # in the journal, as far as this leader knows
+        self.about: dict[str, Any] = {}
+        self._text: JournalText | None = None
+
+    # --- opening ----------------------------------------------------------------------------------------------
+
+    def prepare(self, topology: Topology, **about: Any) -> None:
+        """Make the tables where there are none; what is there already says what the store is about."""
+        with self._writing() as connection:
+            if not self._sqlite:  # two services may come up at once
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7433001)"))
+            _meta.create_all(connection)
+            found = connection.execute(sa.select(_about.c.value).where(_about.c.name == "header")).scalar()
+            if found is None:
+                header = {"schema": SCHEMA, "made": time.time(), **about, "topology": topology_to_plain(topology)}
+                found = json.dumps(header)
+                connection.execute(_about.insert().values(name="header", value=found))
+                connection.execute(_leader.insert().values(one=1, epoch=0, beat=0, holder="{}"))
+        self.about = json.loads(found)
+        if self.about.get("schema") != SCHEMA:
+            raise UserError(f"{self.folder}: a store of schema {self.about.get('schema')}; this program reads {SCHEMA}")
+
+    @property
+    def made(self) -> float:
+        """Unix time at which the store was made: the origin of its time."""
+        return float(self.about["made"])
+
+    @property
+    def first_topology(self) -> Topology:
+        """The cluster at the beginning of the journal."""
+        return topology_from_plain(self.about["topology"])
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._turn, _told(self.folder), self._engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with _told(self.folder), self._engine.connect().execution_options(reads=True) as connection:
+            yield connection
+
+    # --- who leads --------------------------------------------------------------------------------------------
+
+    def lead(self) -> Lead:
+        with self._reading() as connection:
+            row = connection.execute(sa.select(_leader)).one()
+        return Lead(row.epoch, row.beat, json.loads(row.holder))
+
+    def take_the_lead(self, seen: Lead, holder: Mapping[str, Any]) -> bool:
+        """Lead from now on, unless anything has changed since `seen`. Who led before can write nothing any more."""
+        with self._writing() as connection:
+            done = connection.execute(
+                _leader.update()
+                .where(_leader.c.one == 1, _leader.c.epoch == seen.epoch, _leader.c.beat == seen.beat)
+                .values(epoch=seen.epoch + 1, beat=seen.beat + 1, holder=json.dumps(dict(holder)))
+            )
+            count = connection.execute(sa.select(sa.func.count()).select_from(_journal)).scalar_one()
+        if done.rowcount != 1:
+            return False
+        self.epoch, self.instants = seen.epoch + 1, count
+        return True
+
+    def beat(self) -> None:
+        """Show that this leader lives. Raises `FencedError` where somebody else leads."""
+        with self._writing() as connection:
+            self._must_lead(connection)
+            connection.execute(_leader.update().where(_leader.c.one == 1).values(beat=_leader.c.beat + 1))
+
+    def step_down(self) -> None:
+        """Leave the lead to whoever wants it, at once."""
+        with self._writing() as connection:
+            self._must_lead(connection)
+            connection.execute(_leader.update().where(_leader.c.one == 1).values(holder="{}", beat=_leader.c.beat + 1))
+        self.epoch = 0
+
+    def _must_lead(self, connection: Connection) -> None:
+        """Held until the transaction ends, so that nobody takes over in the middle of it."""
+        query = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
+        epoch = connection.execute(query if self._sqlite else query.with_for_update(read=True)).scalar_one()
+        if epoch != self.epoch:
+            raise FencedError(f"{self.folder}: another service leads now (epoch {epoch}, this one had {self.epoch})")
+
+    # --- what is decided --------------------------------------------------------------------------------------
+
+    def begin_text(self, topology: Topology) -> None:
+        """From here on instants are written on this cluster."""
+        self._text = JournalText(topology)
+
+    def append(self, instant: Instant, answered: Iterable[int] = (),
+               rows: Mapping[str, dict[str, Any]] | None = None) -> str:  # fmt: skip
+        """One decision, whole: the instant, the requests it answers, the rows that follow. Durable when it returns;
+        the instant as text."""
+        assert self._text is not None, "begin_text comes first"
+        text = self._text
+        if any(type(entry) is MachinesChanged for entry in instant.happened):
+            text = JournalText(text.topology)  # what fails must not have followed new machines
+        line = text.encode(instant)
+        with self._writing() as connection:
+            self._must_lead(connection)
+            connection.execute(_journal.insert().values(number=self.instants, epoch=self.epoch, line=line))
+            answered = list(answered)
+            if answered:
+                connection.execute(_requests.update().where(_requests.c.seq.in_(answered)).values(done=True))
+            for job, body in (rows or {}).items():
+                self._upsert(connection, job, body)
+        self.instants += 1
+        self._text = text
+        return line
+
+    def _upsert(self, connection: Connection, job: str, body: dict[str, Any]) -> None:
+        if self._sqlite:
+            from sqlalchemy.dialects.sqlite import insert
+        else:
+            from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
+        text = json.dumps(body)
+        connection.execute(
+            insert(_rows).values(id=job, body=text).on_conflict_do_update(index_elements=["id"], set_={"body": text})
+        )
+
+    def note(self, name: str, value: str | None = None) -> str | None:
+        """What was noted under a name before; `value` takes its place."""
+        with self._writing() as connection:
+            before = connection.execute(sa.select(_about.c.value).where(_about.c.name == name)).scalar()
+            if value is not None and value != before:
+                connection.execute(_about.delete().where(_about.c.name == name))
+                connection.execute(_about.insert().values(name=name, value=value))
+        return before
+
+    def put_rows(self, rows: Mapping[str, dict[str, Any]], answered: Iterable[int] = ()) -> None:
+        """Rows of jobs that never came to the scheduler, and the requests that ended them."""
+        with self._writing() as connection:
+            self._must_lead(connection)
+            for job, body in rows.items():
+                self._upsert(connection, job, body)
+            connection.execute(_requests.update().where(_requests.c.seq.in_(list(answered))).values(done=True))
+
+    def written(self) -> int:
+        """Instants in the journal, asked of the store: after a failure nobody knows otherwise."""
+        with self._reading() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).select_from(_journal)).scalar_one())
+
+    def snapshot(self, state: dict[str, Any], *, keep: int = 2) -> None:
+        """The state after all instants so far. Older ones but the last few are deleted; the journal is kept whole."""
+        body = json.dumps(state, allow_nan=False, separators=(",", ":"))
+        with self._writing() as connection:
+            self._must_lead(connection)
+            connection.execute(_snapshots.delete().where(_snapshots.c.number == self.instants))
+            connection.execute(_snapshots.insert().values(number=self.instants, body=body))
+            numbers = connection.execute(sa.select(_snapshots.c.number).order_by(_snapshots.c.number.desc())).scalars()
+            old = list(numbers)[keep:]
+            if old:
+                connection.execute(_snapshots.delete().where(_snapshots.c.number.in_(old)))
+
+    def newest_snapshot(self) -> tuple[int, dict[str, Any]] | None:
+        with self._reading() as connection:
+            row = connection.execute(sa.select(_snapshots).order_by(_snapshots.c.number.desc()).limit(1)).first()
+        return None if row is None else (row.number, json.loads(row.body))
+
+    def since(self, number: int, topology: Topology | None = None) -> Iterator[Instant]:
+        """Instants from `number` on, written on this cluster (default: as it was in the snapshot of that number, or at
+        the beginning)."""
+        if topology is None:
+            found = self.newest_snapshot()
+            at_snapshot = found is not None and found[0] == number
+            topology = topology_from_plain(found[1]["topology"]) if found and at_snapshot else \
+                self.first_topology  # fmt: skip
+        text = JournalText(topology)
+        for at, line in self.lines(number):
+            yield text.decode(line, f"{self.folder}, instant {at}")
+
+    def lines(self, number: int, limit: int | None = None) -> Iterator[tuple[int, str]]:
+        """(number, text) of instants from `number` on; read in pieces."""
+        left = float("inf") if limit is None else limit
+        while left > 0:
+            with self._reading() as connection:
+                piece = connection.execute(
+                    sa.select(_journal.c.number, _journal.c.line)
+                    .where(_journal.c.number >= number)
+                    .order_by(_journal.c.number)
+                    .limit(int(min(left, 1000)))
+                ).all()
+            if not piece:
+                return
+            for row in piece:
+                yield row.number, row.line
+            number = piece[-1].number + 1
+            left -= len(piece)
+
+    # --- what people hand in ----------------------------------------------------------------------------------
+
+    def submit(self, batch: Sequence[Handed]) -> list[list[str] | UserError]:
+        """Take in several people's submissions at once; durable when it returns. The ids of each, or why not."""
+        answers: list[list[str] | UserError] = []
+        with self._writing() as connection:
+            for handed in batch:
+                answers.append(self._take_in(connection, handed))
+        return answers
+
+    def _take_in(self, connection: Connection, handed: Handed) -> list[str] | UserError:
+        if handed.key is not None:
+            before = connection.execute(
+                sa.select(_keys).where(_keys.c.who == handed.who, _keys.c.key == handed.key)
+            ).first()
+            if before is not None:
+                if before.digest != handed.digest:
+                    return UserError(f"the idempotency key {handed.key!r} was used for another submission")
+                return list(json.loads(before.ids))
+        ids: list[str] = []
+        for group in handed.specs:
+            first: str | None = None
+            for member, spec in group:
+                name = self._one(connection, handed, None if member is None else (first, member), spec)
+                first = first or name.partition("_")[0]
+                ids.append(name)
+        if handed.key is not None:
+            connection.execute(
+                _keys.insert().values(who=handed.who, key=handed.key, digest=handed.digest, ids=json.dumps(ids))
+            )
+        return ids
+
+    def _one(self, connection: Connection, handed: Handed, of: tuple[str | None, int] | None,
+             spec: dict[str, Any]) -> str:  # fmt: skip
+        """A row of its own; its number is its id, or the id of its array and its number in it."""
+        done = connection.execute(
+            _submissions.insert().values(id=f"?{time.monotonic_ns()}", who=handed.who, made=handed.made, spec="")
+        )
+        seq = done.inserted_primary_key[0]  # type: ignore[index]
+        name = str(seq) if of is None else f"{of[0] or seq}_{of[1]}"
+        connection.execute(
+            _submissions.update().where(_submissions.c.seq == seq).values(id=name, spec=json.dumps(spec))
+        )
+        return name
+
+    def submissions(self, after: int = 0) -> list[tuple[int, Submission]]:
+        """(sequence number, what was handed in), all from a number on."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                sa.select(_submissions).where(_submissions.c.seq > after).order_by(_submissions.c.seq)
+            ).all()
+        return [(row.seq, Submission(row.id, row.who, row.made, json.loads(row.spec))) for row in rows]
+
+    def submission(self, job: str) -> Submission | None:
+        with self._reading() as connection:
+            row = connection.execute(sa.select(_submissions).where(_submissions.c.id == job)).first()
+        return None if row is None else Submission(row.id, row.who, row.made, json.loads(row.spec))
+
+    def ask(self, body: Mapping[str, Any]) -> Request:
+        """Something else that somebody wants; durable when it returns."""
+        made = time.time()
+        with self._writing() as connection:
+            done = connection.execute(_requests.insert().values(made=made, body=json.dumps(dict(body)), done=False))
+            seq = done.inserted_primary_key[0]  # type: ignore[index]
+        return Request(seq, made, dict(body))
+
+    def open_requests(self, after: int = 0) -> list[Request]:
+        with self._reading() as connection:
+            wanted = sa.select(_requests).where(_requests.c.done.is_(False), _requests.c.seq > after)
+            rows = connection.execute(wanted.order_by(_requests.c.seq)).all()
+        return [Request(row.seq, row.made, json.loads(row.body)) for row in rows]
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        with self._reading() as connection:
+            return {row.id: json.loads(row.body) for row in connection.execute(sa.select(_rows))}
+
+
+class Handed(NamedTuple):
+    """One person's submission: jobs by themselves, or numbered members of an array, under a key of theirs or none."""
+
+    who: str
+    made: float
+    specs: Sequence[Sequence[tuple[int | None, dict[str, Any]]]]
+    key: str | None
+    digest: str
+
+
+def _engine(url: URL, patience: float) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        try:
+            return sa.create_engine(
+                url, pool_pre_ping=True, pool_size=8, max_overflow=8, pool_timeout=patience,
+                connect_args={"connect_timeout": max(1, round(patience)),
+                              "options": f"-c statement_timeout={round(patience * 1000)}"},
+            )  # fmt: skip
+        except ModuleNotFoundError as error:
+            raise UserError(f"{url.render_as_string()}: {error.name} is not installed: pip install 'dally[postgres]'") \
+                from None  # fmt: skip
+    engine = sa.create_engine(url, connect_args={"timeout": patience, "check_same_thread": False},
+                              pool_size=8, max_overflow=8, pool_timeout=patience)  # fmt: skip
+
+    @sa.event.listens_for(engine, "connect")
+    def opened(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions are begun below, by name
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")  # a commit is on the disk when it returns
+        cursor.close()
+
+    @sa.event.listens_for(engine, "begin")
+    def begun(connection: Connection) -> None:
+        # Who writes says so at once: a reader that turns into a writer half-way could be refused.
+        connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextlib.contextmanager
+def _told(name: str) -> Iterator[None]:
+    """The database's own exceptions, in the house's words."""
+    try:
+        yield
+    except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError, sa.exc.TimeoutError,
+            sa.exc.DatabaseError) as error:  # fmt: skip
+        cause = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise StoreUnavailableError(f"{name}: {cause}") from error
