@@ -27,7 +27,8 @@ from typing import Any
 from dally.live.engine import Began, Exited, NotBegun, Order, Report, Vanished
 from dally.live.local import cgroups, environment, leftovers, shim
 from dally.live.local.folder import ENDED, AttemptFolder, Look, Stage, folders, prepare_state, sweep
-from dally.live.local.watched import EngineRules, Watched
+from dally.live.local.watched import EngineRules as EngineRules
+from dally.live.local.watched import Watched
 
 Key = tuple[str, int]
 _ALIVE = (Stage.STARTING, Stage.RUNNING)
