@@ -192,14 +192,17 @@ time.sleep(1000)
 
 
 def test_in_a_cgroup_even_a_process_that_carries_no_mark_is_gone_when_the_shim_was_killed(local: LocalEngine, tmp_path: Path) -> None:
-    if cgroups.own_cgroup() is None:
+    parent = cgroups.own_cgroup()
+    if parent is None:
         pytest.skip("no cgroup can be made here")
     local.start(python(HIDING, str(tmp_path / "p")))
     pid = number_in(tmp_path / "p")
+    cgroup = Path(shim.cgroup_of(parent, local._watched[("1", 1)].order["token"]))
+    assert str(pid) in (cgroup / "cgroup.procs").read_text().split()
     os.kill(shim_of(local), signal.SIGKILL)
     assert isinstance(ends(local)[-1], Vanished)
     assert not alive(pid)
-    assert not list(Path(cgroups.own_cgroup() or "").glob("dally-*"))
+    assert not cgroup.exists()
 
 
 def test_a_shell_that_dies_of_the_signal_leaves_its_program_the_grace_to_save(local: LocalEngine, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -192,6 +193,30 @@ def test_a_process_that_has_the_number_of_a_dead_shim_is_left_alone(tmp_path: Pa
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
+
+
+def test_a_shim_that_does_not_hear_is_killed_by_number_and_start_time_never_by_number_alone(tmp_path: Path) -> None:
+    engine = LocalEngine(tmp_path, EngineRules(stubborn=0.0, look_every=0.02))
+    folder = AttemptFolder(engine.attempts, "1", 1)
+    folder.prepare({"token": "t" * 32})
+    os.link(folder.path / "run", folder.path / "claim")
+    bystander = subprocess.Popen(["sleep", "1000"])
+    begun = shim.start_time(bystander.pid)
+    record = shim.Record(str(folder.path / "exit"))
+    record.write(state="running", pid=bystander.pid, start="12345", token="t" * 32)
+    held = os.open(folder.path / "lock", os.O_RDWR)  # as if the shim lived, and slept
+    fcntl.flock(held, fcntl.LOCK_EX)
+    deaf = os.open(folder.path / "control", os.O_RDWR | os.O_NONBLOCK)
+    engine.adopt("1", 1)
+    assert begins(engine) == [Began("1", 1)]
+    engine.stop("1", 1, 0.0)
+    assert engine.observe(0.3) == [] and bystander.poll() is None
+    record.write(start=begun)
+    eventually(lambda: engine.observe(0.05) or bystander.poll() is not None)
+    assert bystander.wait() == -signal.SIGKILL
+    os.close(held), os.close(deaf)
+    assert isinstance(ends(engine)[-1], Vanished)
+    engine.close()
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "missing"])
