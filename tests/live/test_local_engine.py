@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -193,17 +192,17 @@ time.sleep(1000)
 
 
 def test_in_a_cgroup_even_a_process_that_carries_no_mark_is_gone_when_the_shim_was_killed(local: LocalEngine, tmp_path: Path) -> None:
-    if cgroups.own_cgroup() is None:
+    parent = cgroups.own_cgroup()
+    if parent is None:
         pytest.skip("no cgroup can be made here")
     local.start(python(HIDING, str(tmp_path / "p")))
     pid = number_in(tmp_path / "p")
-    order = json.loads((local.attempts / "1.1" / "order.json").read_text())
-    made = Path(shim.cgroup_of(order["cgroup"], order["token"]))
-    assert made.exists()
+    cgroup = Path(shim.cgroup_of(parent, local._watched[("1", 1)].order["token"]))
+    assert str(pid) in (cgroup / "cgroup.procs").read_text().split()
     os.kill(shim_of(local), signal.SIGKILL)
     assert isinstance(ends(local)[-1], Vanished)
     assert not alive(pid)
-    assert not made.exists()
+    assert not cgroup.exists()
 
 
 def test_a_shell_that_dies_of_the_signal_leaves_its_program_the_grace_to_save(local: LocalEngine, tmp_path: Path) -> None:
@@ -285,6 +284,19 @@ def test_a_shim_that_does_not_obey_is_killed_itself_and_its_ranks_with_it(tmp_pa
     engine.stop("1", 1, 0.0)
     assert isinstance(ends(engine)[-1], Vanished)
     assert not alive(pid)
+    engine.close()
+
+
+def test_a_shim_that_has_heard_is_left_to_wait_for_ranks_that_die_slowly(tmp_path: Path) -> None:
+    """As those do that hold much memory on a GPU: the exit code is not thrown away for impatience."""
+    engine = LocalEngine(tmp_path / "state", EngineRules(stubborn=0.0, look_every=0.05))
+    slow = WAITER.replace("    os._exit", "    time.sleep(0.5); os._exit")
+    engine.start(python(slow, str(tmp_path / "p"), "143"))
+    number_in(tmp_path / "p0")
+    engine.stop("1", 1, 30.0)
+    eventually(lambda: engine._watched[("1", 1)].folder.look().asked)
+    engine._watched[("1", 1)].killed_after["leave"] = 0.0
+    assert ends(engine)[-1] == Exited("1", 1, 143)
     engine.close()
 
 

@@ -26,8 +26,9 @@ from typing import Any
 
 from dally.live.engine import Began, Exited, NotBegun, Order, Report, Vanished
 from dally.live.local import cgroups, environment, leftovers, shim
-from dally.live.local.folder import ENDED, AttemptFolder, Look, Stage, folders, sweep
-from dally.live.local.watched import EngineRules, Watched
+from dally.live.local.folder import ENDED, AttemptFolder, Look, Stage, folders, prepare_state, sweep
+from dally.live.local.watched import EngineRules as EngineRules
+from dally.live.local.watched import Watched
 
 Key = tuple[str, int]
 _ALIVE = (Stage.STARTING, Stage.RUNNING)
@@ -43,7 +44,7 @@ class LocalEngine:
         self.rules, self.devices = rules or EngineRules(), devices or {}
         self.state = Path(state).absolute()
         self.attempts = self.state / "attempts"
-        self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        prepare_state(self.attempts)
         self._lock = threading.RLock()
         self._watched: dict[Key, Watched] = {}
         self._reports: deque[Report] = deque()
@@ -155,11 +156,9 @@ class LocalEngine:
                 if folder.make_void():
                     self._look_soon(key)
                     return
-            if folder.command(f"leave {grace!r}" if grace > 0 else "out"):
-                watched = self._watched.get(key)
-                if watched is not None:
-                    late = time.monotonic() + grace + self.rules.stubborn
-                    watched.killed_after = min(late, watched.killed_after or late)
+            asked = "leave" if grace > 0 else "out"
+            if folder.command(f"leave {grace!r}" if grace > 0 else "out") and key in self._watched:
+                self._watched[key].killed_after.setdefault(asked, time.monotonic() + grace + self.rules.stubborn)
 
     def suspend(self, job: str, attempt: int) -> None:
         self._folder((job, attempt)).command("suspend")
@@ -322,8 +321,13 @@ class LocalEngine:
         return leftovers.put_out(f"DALLY_TOKEN={seen.token}") and alone
 
     def _insist(self, watched: Watched, seen: Look) -> None:
-        """A shim that does not obey, being stopped or stuck, is killed; its ranks die with it."""
-        if watched.killed_after is not None and time.monotonic() > watched.killed_after:
+        """A shim that does not hear, being stopped or stuck, is killed; its ranks die with it. One that has heard is
+        left to wait for its ranks: those with much memory on a GPU take their time to die."""
+        if seen.asked in ("leave", "out"):
+            watched.killed_after.pop("leave", None)
+        if seen.asked == "out":
+            watched.killed_after.pop("out", None)
+        if watched.killed_after and time.monotonic() > min(watched.killed_after.values()):
             handle = leftovers.handle_of(seen.pid, seen.start)
             if handle is not None:
                 with contextlib.suppress(OSError):

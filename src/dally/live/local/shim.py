@@ -70,6 +70,11 @@ class Record:
         self.fields = read_record(path) or {"turn": 0}
         self._file = os.open(path, os.O_RDWR)
 
+    def note(self, **fields: Any) -> None:
+        """What is good to know and no more."""
+        with contextlib.suppress(OSError):
+            self.write(**fields)
+
     def write(self, durable: bool = False, **fields: Any) -> None:
         self.fields = {**self.fields, **fields, "turn": self.fields["turn"] + 1}
         os.pwrite(self._file, packed(self.fields), self.fields["turn"] % 2 * SLOT)
@@ -236,6 +241,7 @@ class Gang:
                     os.dup2(given, taken)
                 for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
                 os.chdir(self.order["directory"])
                 environment = {**self.order["environment"], **self.order["ranks"][rank]}
                 os.execvpe(self.order["command"][0], self.order["command"], environment)
@@ -437,7 +443,7 @@ def hint(order: dict[str, Any], kind: str) -> None:
         sender.sendto(message.encode(), order["report"])
 
 
-def attend(gang: Gang, control: int) -> None:
+def attend(gang: Gang, control: int, record: Record) -> None:
     """Until all ranks are gone."""
     gang.poll.register(control, select.POLLIN)
     commands = b""
@@ -455,6 +461,8 @@ def attend(gang: Gang, control: int) -> None:
                 *whole, commands = (commands + os.read(control, 4096)).split(b"\n")
                 for command in whole:
                     gang.obey(command)
+                    if command.startswith((b"leave", b"out")):
+                        record.note(asked=command[:5].decode(errors="replace").strip())
             else:
                 gang.pump(source)
 
@@ -479,9 +487,9 @@ def run(folder: str, order: dict[str, Any], control: int) -> None:
             gang.clean()
             record.write(durable=True, state="refused", cause=cause)
             return
-        record.write(state="running")
+        record.note(state="running")
         hint(order, "began")
-        attend(gang, control)
+        attend(gang, control, record)
     finally:
         gang.clean()
         gang.drain()

@@ -44,7 +44,7 @@ class Watched:
         self.process: subprocess.Popen[bytes] | None = None  # its shim, where this engine started it
         self.handle: int | None = None  # pidfd of the shim
         self.began = False  # whether that was reported
-        self.killed_after: float | None = None  # when a shim that does not obey is killed
+        self.killed_after: dict[str, float] = {}  # when a shim that has not heard what it was told is killed
         self._progress = 0  # time of the progress file that was read last
         self._said: Stepped | None = None  # what the job said of itself last
         self._told: Stepped | None = None  # … and what of that was reported
