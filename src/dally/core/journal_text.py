@@ -151,7 +151,7 @@ class JournalText:
             return Reason(_TOKENS[token], sentence, rest[0] if rest else None,
                           tuple(rest[1]) if len(rest) > 1 else ())  # fmt: skip
         if name == "who" and isinstance(value, list):
-            return pl.Demand(*value[:4], *map(float, value[4:]))
+            return pl.demand_of(*value[:4], *map(float, value[4:]))
         if name == "job" and isinstance(value, dict):
             return Job(**(value if value.get("wait") != _FOR_EVER else {**value, "wait": math.inf}))
         if name == "event":

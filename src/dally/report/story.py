@@ -45,7 +45,8 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
-            reason = said.get(job_id) or said.get(pl.Demand(job.gpus, job.gpu_type, job.within, job.prefers, job.wait))
+            demand = pl.demand_of(job.gpus, job.gpu_type, job.within, job.prefers, job.wait)
+            reason = said.get(job_id) or said.get(demand)
             if reason is not None and reason != told:
                 told = reason
                 until = f"; until {_at(reason.until).strip()} at the latest" if reason.until is not None else ""
