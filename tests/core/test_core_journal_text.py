@@ -19,6 +19,7 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Instant, Leaving, Rejected
 from dally.core.journal_text import JournalText, encode_all, read
 from dally.core.placement import Placement
+from dally.core.queues import Queue
 from dally.core.reasons import Reason, Token
 from dally.core.sharing import Share
 from dally.core.topology import Level, MachineSpec, build_topology, changed
@@ -73,6 +74,9 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     pl.Stop: st.builds(pl.Stop, names),
     jl.Odd: st.builds(jl.Odd, st.builds(ev.Interrupted, names, times, names) | st.builds(ev.Arrived, jobs), names),
     jl.Refused: st.builds(jl.Refused, names, names, names),
+    jl.LetIn: st.builds(jl.LetIn, names),
+    ev.QueuesSet: st.builds(ev.QueuesSet, st.lists(st.builds(
+        Queue, names, st.floats(0.1, 9.0), st.none() | counts, st.none() | counts, st.none() | counts), max_size=3).map(tuple)),
     jl.InCharge: st.builds(jl.InCharge, names),
 }  # fmt: skip
 

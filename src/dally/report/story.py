@@ -8,7 +8,7 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.errors import UserError
 from dally.core.job import Job
-from dally.core.journal import Entry, Odd, Rejected, flat
+from dally.core.journal import Entry, LetIn, Odd, Rejected, flat
 from dally.core.reasons import Reason
 from dally.core.sharing import Share
 from dally.core.topology import Topology
@@ -40,8 +40,10 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
             pass
         else:
             line = _line(entry, journal.topology)
+            if isinstance(entry, LetIn):
+                said.pop(job_id, None)
             if line is not None:
-                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Released))
+                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Released, LetIn))
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
@@ -122,6 +124,8 @@ def _line(entry: Entry, topology: Topology) -> str | None:
         return f"did not start: {entry.cause}"
     if isinstance(entry, ev.Held):
         return f"held by its owner: {entry.why}" if entry.why else "held by its owner"
+    if isinstance(entry, LetIn):
+        return "let in by its queue"
     if isinstance(entry, ev.Released):
         return "released"
     if isinstance(entry, ev.ContactLost):
