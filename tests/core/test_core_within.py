@@ -79,8 +79,8 @@ def test_levels_and_waits_survive_journal_and_snapshot(wait: float | None) -> No
     again = desk(RACKS)
     load(again, json.loads(json.dumps(save(scheduler), allow_nan=False)))
     assert save(again) == save(scheduler) and again.jobs["a"].job == job
-    assert set(again.view.waiting.buckets) == {pl.Demand(2, None), pl.Demand(2, None, "rack", "machine", wait)}
+    assert set(again.view.waiting.buckets) == {pl.Demand(2, None), pl.demand_of(2, None, "rack", "machine", wait)}
 
 
 def test_a_demand_without_wishes_is_written_as_ever() -> None:
-    assert pl.Demand(2, None).short == (2, None) and pl.Demand(2, "a", "rack").short == (2, "a", "rack")
+    assert pl.Demand(2, None).short == (2, None) and pl.demand_of(2, "a", "rack").short == (2, "a", "rack")

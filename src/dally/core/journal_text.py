@@ -18,6 +18,7 @@ from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.journal import Entry, Instant
 from dally.core.placement import Placement
+from dally.core.queues import Queue
 from dally.core.reasons import Reason, Token
 from dally.core.sharing import Share
 from dally.core.topology import Topology, changed
@@ -35,6 +36,7 @@ _KINDS: dict[str, type] = {
     "start": pl.Start, "preempt": pl.Preempt, "migrate": pl.Migrate, "resize": pl.Resize,
     "reshare": pl.Reshare, "extend": pl.Extend, "wake-at": pl.WakeAt, "wait": pl.Wait, "stop": pl.Stop,
     "rejected": jl.Rejected, "leaving": jl.Leaving, "odd": jl.Odd, "refused": jl.Refused, "in-charge": jl.InCharge,
+    "queues": ev.QueuesSet, "let-in": jl.LetIn,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _JOB_DEFAULTS = {name: Job.__dataclass_fields__[name].default for name in Job.__dataclass_fields__}
@@ -134,6 +136,10 @@ class JournalText:
         if isinstance(value, Job):
             return {name: _plain_number(given) for name, default in _JOB_DEFAULTS.items()
                     if (given := getattr(value, name)) != default}  # fmt: skip
+        if isinstance(value, Queue):
+            return {name: given for name, given in value._asdict().items() if given != Queue._field_defaults.get(name)}
+        if isinstance(value, tuple) and value and isinstance(value[0], Queue):
+            return [self.plain(queue) for queue in value]
         if isinstance(value, tuple) and type(value) in _NAMES:
             return self._fields(cast(Entry, value))  # the event of an odd one
         if isinstance(value, tuple):
@@ -151,11 +157,13 @@ class JournalText:
             return Reason(_TOKENS[token], sentence, rest[0] if rest else None,
                           tuple(rest[1]) if len(rest) > 1 else ())  # fmt: skip
         if name == "who" and isinstance(value, list):
-            return pl.Demand(*value[:4], *map(float, value[4:]))
+            return pl.demand_of(*value[:4], *map(float, value[4:]))
         if name == "job" and isinstance(value, dict):
             return Job(**(value if value.get("wait") != _FOR_EVER else {**value, "wait": math.inf}))
         if name == "event":
             return self._read(dict(value))  # a snapshot may be loaded more than once
+        if name == "queues":
+            return tuple(Queue(**queue) for queue in value)
         if name == "removed":
             return tuple(value)
         if name == "added":

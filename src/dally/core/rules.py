@@ -135,7 +135,7 @@ class _Look:
         rule = self._gpus(job, action.placement, shared=group is not None)
         if rule is not None:
             return rule
-        if job.demand.within is not None:
+        if job.demand.where is not None and job.demand.within is not None:
             topology = self.view.topology
             if action.placement.level(topology) > topology.level_index(job.demand.within):
                 return f"must be inside one {job.demand.within}, and is given GPUs of more than one"

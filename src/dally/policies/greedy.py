@@ -36,7 +36,7 @@ def waits_its_turn(demand: Demand) -> Wait:
 
 def plan_in_order(view: View, now: float, place: Rule) -> Plan:
     """Strict order: the first job that does not fit blocks all behind it."""
-    if _some_must_be_inside(view):
+    if view.waiting.inside:
         return _plan_by_trying(view, now, place, preempt=False, lease=None, strict=True)
     heads = dict.fromkeys(view.waiting.buckets, 0)
     free = _free_counts(view)
@@ -60,7 +60,7 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
     """Order of rank, skipping what does not fit; with `preempt`, GPUs of jobs further back are for the taking."""
     if not view.waiting.buckets:
         return []
-    if _some_must_be_inside(view):
+    if view.waiting.inside:
         return _plan_by_trying(view, now, place, preempt=preempt, lease=lease, strict=False)
     free = _free_counts(view)
     heads = dict.fromkeys(view.waiting.buckets, 0)
@@ -104,10 +104,6 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
     plan = _carry(view, evicted, chosen, place, lease)
     plan += [waits_for_gpus(demand) for demand in _still_waiting(view, evicted, chosen)]
     return plan
-
-
-def _some_must_be_inside(view: View) -> bool:
-    return any(demand.within is not None for demand in view.waiting.buckets)
 
 
 def _plan_by_trying(view: View, now: float, place: Rule, *, preempt: bool, lease: float | None,

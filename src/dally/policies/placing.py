@@ -19,7 +19,7 @@ Rule = Callable[[FreeGpus, Demand], Placement | None]
 
 def pools_for(free: FreeGpus, demand: Demand) -> list[Pool]:
     """The pools a demand could be met from now, the one with most free GPUs first."""
-    if demand.within is not None:
+    if demand.where is not None and demand.within is not None:
         level = free.topology.level_index(demand.within)
         inside = [pool for kind, pool in free.pools.items()
                   if demand.gpu_type in (None, kind) and pool.domains_with(level, demand.gpus)]  # fmt: skip
@@ -37,7 +37,7 @@ def place_any(free: FreeGpus, demand: Demand) -> Placement | None:
     """Pure counting: the first free GPUs there are."""
     for pool in pools_for(free, demand):
         some = pool.domains_with(free.topology.machine_level, 1)
-        if demand.within is not None:
+        if demand.where is not None and demand.within is not None:
             window = _window(free, pool, demand)
             if window is None:
                 return _innermost(free, pool, demand.gpus, tight=False)
@@ -65,7 +65,7 @@ def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
     for pool in pools_for(free, demand):
         level = free.topology.machine_level
         some = pool.domains_with(level, 1)
-        if demand.within is not None:
+        if demand.where is not None and demand.within is not None:
             window = _window(free, pool, demand)
             if window is None:
                 return _innermost(free, pool, demand.gpus, tight=False)

@@ -171,7 +171,7 @@ class _Round:
     def _lease_ended(self, free: FreeGpus, job: ActiveJob) -> Extend | Migrate | Preempt:
         held = job.placement
         assert held is not None
-        demand = Demand(held.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type, job.demand.within)
+        demand = Demand(held.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type, job.demand.where)
         keeps = all(free.has(machine, mask) for machine, mask in held.slices)
         room = self.tiers.nearest(free, demand)
         waits = self._waits(job.demand)

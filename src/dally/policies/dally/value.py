@@ -335,7 +335,7 @@ class _Round:
             if held is None or job.id in self.evicted:
                 continue
             kind = self.view.topology.machines[held.slices[0][0]].gpu_type
-            demand = Demand(held.gpus, kind, job.demand.within)
+            demand = Demand(held.gpus, kind, job.demand.where)
             room = self.tiers.nearest(free, demand)
             if room is None or room > self.tiers.of(held):
                 continue

@@ -31,7 +31,7 @@ def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool
                 return Placement(((server, lowest_gpus(free.masks[server], size)),), size)
     for pool in pools:
         # step 3; large gangs: whole servers first
-        found = place_best_fit(free, Demand(size, pool.gpu_type, demand.within))
+        found = place_best_fit(free, Demand(size, pool.gpu_type, demand.where))
         if found is not None and not (near and len(found.slices) > servers.fewest(pool.gpu_type, size)):
             return found
     return None

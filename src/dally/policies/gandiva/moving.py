@@ -83,7 +83,7 @@ class Migration:
             job, turns = found
         if job is None:
             return False
-        demand = Demand(wanted.gpus, wanted.gpu_type, job.demand.within)
+        demand = Demand(wanted.gpus, wanted.gpu_type, job.demand.where)
         target = on_free_gpus(draft.free, servers, demand, near=True) if room else None
         if target is None and turns:
             lowest = servers.lowest(wanted, job.demand.within)

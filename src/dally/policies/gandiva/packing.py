@@ -13,7 +13,6 @@ from dally.policies.gandiva.draft import Draft, Moment
 from dally.policies.gandiva.introspection import Introspection, Verdict
 from dally.policies.gandiva.memory import Check, Class, Pair, Trial
 
-_NO_WISH = Demand(1, None)[2:]  # as to levels
 _LOOK_AT = 8  # jobs of lowest utilisation that are tried as movers and as hosts: bounds the cost of one event
 
 
@@ -96,7 +95,7 @@ class Packing:
         demands = (Demand(wanted.gpus, wanted.gpu_type), Demand(wanted.gpus, None))
         if any(demand in buckets and len(buckets[demand]) > draft.begun[demand] for demand in demands):
             return True
-        return any(demand[2:] != _NO_WISH and Demand(*demand[:2]) in demands and len(bucket) > draft.begun[demand]
+        return any(demand.where is not None and Demand(*demand[:2]) in demands and len(bucket) > draft.begun[demand]
                    for demand, bucket in buckets.items())  # fmt: skip
 
     def _pack(self, draft: Draft, wanted: Class) -> bool:

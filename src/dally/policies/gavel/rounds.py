@@ -176,7 +176,7 @@ class Placer:
         if self.strict and near:
             level = self._innermost(job.gpus, kind)  # not outside a level it must be in, or its rate is 0
             return place_within(free, free.pools[kind], job.gpus, level, tight=True)
-        return place_best_fit(free, Demand(job.gpus, kind, job.demand.within))
+        return place_best_fit(free, Demand(job.gpus, kind, job.demand.where))
 
     def _innermost(self, gpus: int, kind: str) -> int:
         """The innermost level at which the empty cluster has room for the gang: what "consolidated" means for it."""
