@@ -11,6 +11,7 @@ import click
 
 from dally.cli.explain import journal_in
 from dally.cli.inputs import Time
+from dally.core.errors import UserError
 
 if TYPE_CHECKING:
     from dally.core.journal import Instant
@@ -140,24 +141,37 @@ def verify(record: Path, policy: str | None, throughputs: Path | None) -> None:
 
 
 @command.command()
-@_RECORD
+@click.argument("record")
 @click.option("--at", "until", type=Time(), help="Stop at this time of the run; default: its end.")
 @click.option("--policy", "-p", metavar="P", help="What would this policy decide then? Default: the one in charge.")
+@click.option("--live", is_flag=True, help="RECORD is a live run, the state directory of a service: do it again in a "
+                                           "simulated world with the speeds and times that were measured.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True)
 @_THROUGHPUTS
-def replay(record: Path, until: float | None, policy: str | None, as_json: bool, throughputs: Path | None) -> None:
+def replay(record: str, until: float | None, policy: str | None, live: bool, as_json: bool,
+           throughputs: Path | None) -> None:  # fmt: skip
     """Who runs and who waits at a moment of a run, and what a policy would decide there. Nothing is changed by asking.
+
+    With --live: the same decisions, or each difference with its explanation (docs/explain.md). Exit code 0: all
+    differences are explained; 1: some are not.
 
     \b
     dally journal replay out --at 36h
     dally journal replay out --at 36h --policy "dally[timers=none]"
+    dally journal replay ~/.local/state/dally --live
     """
+    if live:
+        for name, given in (("at", until), ("policy", policy), ("throughputs", throughputs)):
+            if given is not None:
+                raise UserError(f"--{name} does not go with --live, which does the whole run again as it was")
+        _relive(record, as_json)
+        return
     from dally.cli.printing import print_table
     from dally.core.units import show_time
     from dally.report.story import entry_text
     from dally.simulator.replay import at_time, standings
 
-    scheduler, now = at_time(_path(record), until, policy, throughputs)
+    scheduler, now = at_time(_path(Path(record)), until, policy, throughputs)
     rows = standings(scheduler)
     answer = scheduler.ask(now)
     plan = [entry_text(action, scheduler.view.topology) for action in answer.plan]
@@ -172,6 +186,31 @@ def replay(record: Path, until: float | None, policy: str | None, as_json: bool,
     print(f"{scheduler.policy.name} would decide:" if plan else f"{scheduler.policy.name} would change nothing.")
     for line in plan:
         print(f"  {line}")
+
+
+def _relive(source: str, as_json: bool) -> None:
+    from dally.cli.printing import print_table
+    from dally.core.units import show_time
+    from dally.live.replayed import live_record, plain, text
+    from dally.live.replayed import replay as do_again
+
+    found = do_again(live_record(source))
+    if as_json:
+        json.dump(plain(found), sys.stdout, indent=2)
+        print()
+    else:
+        said = "as recorded" if found.verified is None else f"not as recorded: {found.verified}"
+        print(f"{found.instants:,} instants fed to the policy again: decided {said}")
+        print_table(("the simulated world", "same decisions", "other", "times apart at most"),
+                    [("… and " * (number > 0) + step.text, f"{step.same:,} of {found.decisions:,}", f"{step.other:,}",
+                      show_time(step.latest)) for number, step in enumerate(found.steps)])  # fmt: skip
+        for each in found.differences:
+            made = each.live or each.simulated
+            assert made is not None
+            live, simulated = ("not made" if one is None else text(one) for one in (each.live, each.simulated))
+            print(f"job {made.job}: live {live}; simulated {simulated}. Why: {each.why}")
+    if found.verified is not None or found.unexplained:
+        sys.exit(1)
 
 
 @command.command()

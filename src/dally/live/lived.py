@@ -63,7 +63,12 @@ class Lived:
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
     work: dict[str, float] = field(default_factory=dict)  # of jobs that finished: all that their attempts added
     late: dict[tuple[str, float], float] = field(default_factory=dict)  # (job or "", when it was due) → seconds late
-    last: float = 0.0
+    moments: list[float] = field(default_factory=list)  # when anything happened
+    order: dict[tuple[float, str, str], int] = field(default_factory=dict)  # (moment, kind, job) → which report it was
+
+    @property
+    def last(self) -> float:
+        return self.moments[-1] if self.moments else 0.0
 
     def usual(self, what: Callable[[Attempt], float | None]) -> float:
         """For attempts that the live run did not make."""
@@ -74,6 +79,12 @@ class Lived:
 def due(job: str, time: float) -> tuple[str, float]:
     """A timer ("") or a job's lease, by when it was to ring."""
     return job, round(time, _SAME)
+
+
+def whose(event: ev.Event) -> tuple[str, str]:
+    """What kind of report, about which job or machine."""
+    about = getattr(event, "job", None) or getattr(event, "machine", "")
+    return type(event).__name__, str(getattr(about, "id", about))
 
 
 def read(record: Record) -> Lived:
@@ -93,6 +104,7 @@ class _Reader:
             self.scheduler.follow(instant)
             for event in instant.happened:
                 if not isinstance(event, Odd):
+                    self.lived.order[instant.time, *whose(event)] = len(self.lived.order)
                     self._happened(instant.time, event, leases)
             for action in instant.decided or ():
                 if isinstance(action, InCharge):
@@ -104,7 +116,7 @@ class _Reader:
                     self._attempt(action.job).asked = instant.time
                 elif isinstance(action, pl.WakeAt):
                     self.timers.append(action.time)
-            self.lived.last = instant.time
+            self.lived.moments.append(instant.time)
         return self.lived
 
     def _decided(self, now: float, job: str) -> None:

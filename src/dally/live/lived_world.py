@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.agenda import Agenda
 from dally.core.journal import Decided
-from dally.live.lived import Attempt, Lived, due
+from dally.live.lived import Attempt, Lived, due, whose
 
 _TOGETHER = 1e-6  # seconds: what is nearer than that is one instant; sums of seconds are not exact
 
@@ -22,6 +23,7 @@ class Fidelity:
     starts: bool = False  # from the decision until a job is heard of
     leaving: bool = False  # from being told to leave until it has
     rings: bool = False  # timers and leases are as late as they were
+    digits: bool = False  # times are the same to the last digit, and reports of one instant in the same order
 
 
 class LivedWorld:
@@ -51,9 +53,19 @@ class LivedWorld:
             for time, _, _, happens, what, epoch in self._agenda.due(first + _TOGETHER):
                 now = max(now, time)
                 happens(time, what, epoch, events)
+            if events and self._fidelity.digits:
+                return self._as_recorded(now, events)
             if events:
-                return now, sorted(events, key=lambda event: ev.ORDER[type(event)])
+                return now, sorted(events, key=_order)
         return None
+
+    def _as_recorded(self, now: float, events: list[ev.Event]) -> tuple[float, list[ev.Event]]:
+        """Sums of seconds are not exact, and a policy that compares them may decide by the last digit."""
+        moments, order = self._lived.moments, self._lived.order
+        after = bisect_left(moments, now)
+        near = [moment for moment in moments[max(0, after - 1) : after + 1] if abs(moment - now) <= _TOGETHER]
+        now = min(near, key=lambda moment: abs(moment - now), default=now)
+        return now, sorted(events, key=lambda event: (_order(event), order.get((now, *whose(event)), 0)))
 
     def _outside(self, now: float, event: Any, epoch: int, events: list[ev.Event]) -> None:
         events.append(event)
@@ -173,3 +185,7 @@ class LivedWorld:
         if work is not None and speed > 0:
             left = max(0.0, work - self._done[job])
             self._agenda.enter(now + left / speed, ev.Finished, self._finished, (job, times), self._epochs.get(job, 0))
+
+
+def _order(event: ev.Event) -> int:
+    return ev.ORDER[type(event)]

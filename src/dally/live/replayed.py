@@ -32,6 +32,8 @@ STEPS: tuple[tuple[str, Fidelity], ...] = (
     ("starts take as long as they did", Fidelity(starts=True)),
     ("leaving takes as long as it did", Fidelity(starts=True, leaving=True)),
     ("timers and leases ring as late as they did", Fidelity(starts=True, leaving=True, rings=True)),
+    ("times are the same to the last digit, and reports of one instant in the same order",
+     Fidelity(starts=True, leaving=True, rings=True, digits=True)),
 )
 
 
