@@ -56,6 +56,34 @@ def test_another_trace_can_be_compared_and_all_at_once_is_a_batch(dally: Dally, 
     assert (cell["workload"], cell["jobs"], cell["trace"]) == ("poisson", 20, str(small_trace))
 
 
+@pytest.mark.parametrize("words", [
+    ("dally", "--trace", "jobs.csv", "--clusters", "1x2x8", "--fabrics", "dally", "--policies", "fifo,dally[timers=auto]"),
+    ("gandiva", "--jobs", "30", "--draws", "1", "--seed", "3"),
+    ("gavel", "--quick", "--jobs", "12", "--rate", "2.0"),
+    ("tiresias", "--quick", "--load", "1.5"),
+], ids=lambda words: words[0])  # fmt: skip
+def test_a_reproduction_says_how_it_was_made_and_is_made_again_byte_for_byte(
+    dally: Dally, small_trace: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = dally("reproduce", *words, "--out", "out", "--quiet")
+    assert done.returncode == 0, done.stderr
+    about = json.loads((tmp_path / "out/provenance.json").read_text())
+    assert about["arguments"] == list(words[1:]) and all(each["trace_digest"] for each in about["experiments"])
+    assert all(f"dally reproduce {words[0]}" in (tmp_path / "out" / name).read_text() for name in about["pages"]
+               if name.endswith(".html"))  # fmt: skip
+    again = dally("rerun", "out")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.count("byte for byte") == len(about["pages"]) >= 2
+
+
+def test_a_reproduction_whose_trace_has_changed_is_not_made_again(dally: Dally, small_trace: Path, tmp_path: Path) -> None:
+    assert dally("reproduce", "dally", "--trace", "jobs.csv", *SMALL[4:], *FEW, "--fabrics", "dally", "--out", "out",
+                 "--quiet").returncode == 0  # fmt: skip
+    small_trace.write_text(small_trace.read_text().replace("resnet50", "vgg16", 1))
+    again = dally("rerun", "out")
+    assert again.returncode == 2 and "jobs.csv has changed since" in again.stderr
+
+
 BROKEN = {
     "unknown workload": ["--workloads", "fortnight"],
     "unknown fabric": ["--fabrics", "dally,carrier-pigeon"],

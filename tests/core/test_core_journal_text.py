@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +19,7 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Instant, Leaving, Rejected
 from dally.core.journal_text import JournalText, encode_all, read
 from dally.core.placement import Placement
+from dally.core.queues import Queue
 from dally.core.reasons import Reason, Token
 from dally.core.sharing import Share
 from dally.core.topology import Level, MachineSpec, build_topology, changed
@@ -30,10 +32,12 @@ placements = st.dictionaries(st.integers(0, 99), st.integers(1, 255), min_size=1
     lambda parts: Placement.of(parts.items()))  # fmt: skip
 reasons = st.builds(Reason, st.sampled_from(Token), st.text(max_size=30), maybe,
                     st.lists(times | names, max_size=3).map(tuple))  # fmt: skip
-demands = st.builds(pl.Demand, st.integers(1, 64), st.none() | names)
+waits = maybe | st.just(math.inf)
+demands = st.builds(pl.demand_of, st.integers(1, 64), st.none() | names, st.none() | names, st.none() | names, waits)
 jobs = st.builds(Job, names, times, st.integers(1, 64), st.none() | names, st.none() | names, st.none() | names,
                  st.none() | names, st.integers(-3, 3), maybe, maybe, maybe, st.floats(0.1, 1.0),
-                 st.none() | st.integers(1, 64), st.none() | st.integers(1, 64), preemptible=st.booleans())  # fmt: skip
+                 st.none() | st.integers(1, 64), st.none() | st.integers(1, 64), within=st.none() | names,
+                 prefers=st.none() | names, wait=waits, preemptible=st.booleans())  # fmt: skip
 shares = st.builds(Share, st.floats(0.1, 10.0), st.none() | names, st.floats(1.0, 600.0))
 counts = st.integers(0, 99)
 
@@ -50,6 +54,7 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     ev.ContactLost: st.builds(ev.ContactLost, names),
     ev.ContactRestored: st.builds(ev.ContactRestored, names),
     ev.MachineDown: st.builds(ev.MachineDown, names),
+    ev.MachineDrained: st.builds(ev.MachineDrained, names),
     ev.MachineUp: st.builds(ev.MachineUp, names),
     ev.MachinesChanged: st.builds(ev.MachinesChanged, st.just(()) | st.just((MachineSpec(("new", "m0"), 4, "a100"),)),
                                   st.just(()) | st.just(("rack0/m0",))),
@@ -70,6 +75,9 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     pl.Stop: st.builds(pl.Stop, names),
     jl.Odd: st.builds(jl.Odd, st.builds(ev.Interrupted, names, times, names) | st.builds(ev.Arrived, jobs), names),
     jl.Refused: st.builds(jl.Refused, names, names, names),
+    jl.LetIn: st.builds(jl.LetIn, names),
+    ev.QueuesSet: st.builds(ev.QueuesSet, st.lists(st.builds(
+        Queue, names, st.floats(0.1, 9.0), st.none() | counts, st.none() | counts, st.none() | counts), max_size=3).map(tuple)),
     jl.InCharge: st.builds(jl.InCharge, names),
 }  # fmt: skip
 
@@ -142,7 +150,7 @@ def a_line(entry: str) -> str:
     '{"t":"x","happened":[]}', a_line('{"e":"timer","extra":1}'), a_line("7"),
     a_line('{"e":"start","job":"a","placement":{"x":"y"}}'), a_line('{"e":"wait","who":"a","reason":[]}'),
     a_line('{"e":"wait","who":"a","reason":["Moon","s"]}'),
-    a_line('{"e":"wait","who":[1,2,3],"reason":["Priority","s"]}'), a_line('{"e":"arrived","job":{"id":"a"}}'),
+    a_line('{"e":"wait","who":[1,2,3,4,5,6],"reason":["Priority","s"]}'), a_line('{"e":"arrived","job":{"id":"a"}}'),
     a_line('{"e":"start","job":"a","placement":5}'),
 ])  # fmt: skip
 def test_a_line_that_is_no_instant_is_one_sentence_with_its_number(line: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,13 +34,39 @@ def test_commands_on_the_page_run(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     for name, code in re.findall(r"Write `([\w.]+)`:\n\n```python\n(.*?)```", text, re.S):
         (tmp_path / name).write_text(code)
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "160"}
-    for block in re.findall(r"```console\n(.*?)```", text, re.S):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                done = subprocess.run(["bash", "-c", line[2:]], cwd=tmp_path, env=environment, capture_output=True,
-                                      text=True, timeout=120)  # fmt: skip
-                assert done.returncode == 0, f"{line}\n{done.stderr}"
+    state = tmp_path / "state"
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("DALLY_")}
+    environment = {**plain, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "160",
+                   "DALLY_STATE": str(state), "DALLY_PORT": "0"}  # fmt: skip
+    try:
+        for block in re.findall(r"```console\n(.*?)```", text, re.S):
+            for line in block.splitlines():
+                if line.startswith("$ "):
+                    done = subprocess.run(["bash", "-c", line[2:]], cwd=tmp_path, env=environment, capture_output=True,
+                                          text=True, timeout=120)  # fmt: skip
+                    assert done.returncode == 0, f"{line}\n{done.stderr}"
+                if line.endswith("&"):
+                    _until_it_serves(state, tmp_path)
+    finally:
+        _stop(state)
+
+
+def _until_it_serves(state: Path, folder: Path) -> None:
+    """A person who types the next line takes longer than a service to start."""
+    deadline = time.monotonic() + 60
+    while not (state / "service.json").exists():
+        assert time.monotonic() < deadline, (folder / "serve.log").read_text()
+        time.sleep(0.05)
+
+
+def _stop(state: Path) -> None:
+    """The service a page has started."""
+    if (state / "service.json").exists():
+        number = json.loads((state / "service.json").read_text())["pid"]
+        os.kill(number, signal.SIGTERM)
+        deadline = time.monotonic() + 60
+        while (state / "service.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def test_no_link_between_pages_is_broken() -> None:

@@ -18,14 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-
-from postgres import free_port
 
 from dally.live.board import Board
 from dally.live.client import Client
 from dally.live.errors import Unreachable
 from dally.store.database import Database
+from postgres import free_port
 
 # Begins, works, ends; what it did is one line each, appended whole. `argv`: file, seconds, exit code.
 JOB = """
@@ -225,7 +225,7 @@ def _overlaps(wrong: list[str], spans: list[tuple[float, float, str, int, str]])
                 holders.setdefault(f"GPU {machine}:{number}", []).append((first, last, job))
     for what, held in holders.items():
         held.sort()
-        for (_, last, one), (first, _, other) in zip(held, held[1:], strict=False):
+        for (_, last, one), (first, _, other) in pairwise(held):
             if first < last:
                 wrong.append(f"{what} was held by {one} and {other} at the same time")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dally.live.local.engine import EngineRules, LocalEngine
+from dally.live.local.engine import LocalEngine
+from dally.live.local.watched import EngineRules
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.live.driver import id_order
 from dally.live.errors import Conflict, NotFound
 from dally.live.metrics import LiveMetrics
 from dally.live.serving import ENDED
@@ -72,10 +74,17 @@ class FakeService:
                 "why": None if fits else "the cluster is smaller", "estimate": {}, "alternatives": []}  # fmt: skip
 
     def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
-             name: str | None = None) -> list[dict[str, Any]]:  # fmt: skip
-        return [dict(row) for row in self.rows.values()
-                if (states is None or row["state"] in states) and user in (None, row["user"])
-                and queue in (None, row["queue"]) and name in (None, row["name"])]  # fmt: skip
+             name: str | None = None, array: str | None = None, after: str | None = None, limit: int | None = None,
+             ) -> list[dict[str, Any]]:  # fmt: skip
+        found = [dict(row) for row in self.rows.values()
+                 if (states is None or row["state"] in states) and user in (None, row["user"])
+                 and queue in (None, row["queue"]) and name in (None, row["name"])
+                 and (array is None or row["id"].startswith(f"{array}_"))
+                 and (after is None or id_order(row["id"]) > id_order(after))]  # fmt: skip
+        return sorted(found, key=lambda row: id_order(row["id"]))[:limit]
+
+    def counts(self) -> dict[str, int]:
+        return Counter(row["state"] for row in self.rows.values())
 
     def job(self, id: str) -> dict[str, Any] | None:
         row = self.rows.get(id)
@@ -120,8 +129,7 @@ class FakeService:
         from dally.policies.options import make_policy
 
         self._check()
-        make_policy(written)
-        self.written = written
+        self.written = make_policy(written).name
 
     def snapshot(self) -> dict[str, Any]:
         return {"version": 1, "jobs": list(self.rows)}

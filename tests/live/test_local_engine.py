@@ -26,8 +26,9 @@ from local_attempts import (
 )
 
 from dally.live.engine import Began, Exited, NotBegun, Stepped, Vanished
-from dally.live.local import shim
-from dally.live.local.engine import EngineRules, LocalEngine
+from dally.live.local import cgroups, shim
+from dally.live.local.engine import LocalEngine
+from dally.live.local.watched import EngineRules
 
 # Writes down its number and waits; on SIGTERM it leaves with the code it was given.
 WAITER = """
@@ -178,6 +179,32 @@ def test_processes_that_forked_twice_and_left_their_session_are_gone_with_the_at
     assert not any(map(alive, pids))
 
 
+HIDING = """
+import os, pathlib, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve(sys.executable, [sys.executable, "-S", "-c", "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(1000)",
+                                   sys.argv[1]], {})
+    os._exit(0)
+time.sleep(1000)
+"""
+
+
+def test_in_a_cgroup_even_a_process_that_carries_no_mark_is_gone_when_the_shim_was_killed(local: LocalEngine, tmp_path: Path) -> None:
+    parent = cgroups.own_cgroup()
+    if parent is None:
+        pytest.skip("no cgroup can be made here")
+    local.start(python(HIDING, str(tmp_path / "p")))
+    pid = number_in(tmp_path / "p")
+    cgroup = Path(shim.cgroup_of(parent, local._watched[("1", 1)].order["token"]))
+    assert str(pid) in (cgroup / "cgroup.procs").read_text().split()
+    os.kill(shim_of(local), signal.SIGKILL)
+    assert isinstance(ends(local)[-1], Vanished)
+    assert not alive(pid)
+    assert not cgroup.exists()
+
+
 def test_a_shell_that_dies_of_the_signal_leaves_its_program_the_grace_to_save(local: LocalEngine, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(WAITER.replace("os._exit", "time.sleep(0.2); os._exit"))
@@ -206,7 +233,7 @@ def test_the_time_limit_does_not_run_while_an_attempt_is_suspended(monkeypatch: 
     now = [100.0]
     monkeypatch.setattr(shim, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
     monkeypatch.setattr(shim, "descendants", lambda _: [])
-    gang = shim.Gang({"time_limit": 10.0, "grace": 5.0, "signal": 15, "ranks": []}, None)  # type: ignore[arg-type]
+    gang = shim.Gang({"time_limit": 10.0, "grace": 5.0, "signal": 15, "ranks": [], "cgroup": None}, None)  # type: ignore[arg-type]
     signal.set_wakeup_fd(-1)
     now[0] += 4.0
     assert gang.keep_time() == 6.0
@@ -257,6 +284,19 @@ def test_a_shim_that_does_not_obey_is_killed_itself_and_its_ranks_with_it(tmp_pa
     engine.stop("1", 1, 0.0)
     assert isinstance(ends(engine)[-1], Vanished)
     assert not alive(pid)
+    engine.close()
+
+
+def test_a_shim_that_has_heard_is_left_to_wait_for_ranks_that_die_slowly(tmp_path: Path) -> None:
+    """As those do that hold much memory on a GPU: the exit code is not thrown away for impatience."""
+    engine = LocalEngine(tmp_path / "state", EngineRules(stubborn=0.0, look_every=0.05))
+    slow = WAITER.replace("    os._exit", "    time.sleep(0.5); os._exit")
+    engine.start(python(slow, str(tmp_path / "p"), "143"))
+    number_in(tmp_path / "p0")
+    engine.stop("1", 1, 30.0)
+    eventually(lambda: engine._watched[("1", 1)].folder.look().asked)
+    engine._watched[("1", 1)].killed_after["leave"] = 0.0
+    assert ends(engine)[-1] == Exited("1", 1, 143)
     engine.close()
 
 

@@ -9,8 +9,9 @@ from local_attempts import begins, ends, eventually, order, python
 
 from dally.live.engine import Exited
 from dally.live.local import shim
-from dally.live.local.engine import EngineRules, LocalEngine
+from dally.live.local.engine import LocalEngine
 from dally.live.local.output import output_folder, read_output
+from dally.live.local.watched import EngineRules
 
 
 def everything(folder: Path, limit: int, offset: int = 0) -> tuple[bytes, int]:
@@ -24,7 +25,7 @@ def everything(folder: Path, limit: int, offset: int = 0) -> tuple[bytes, int]:
 
 def test_a_million_lines_take_no_more_room_than_allowed_and_the_last_ones_are_kept(tmp_path: Path) -> None:
     engine = LocalEngine(tmp_path, EngineRules(log_size=100_000, log_files=4))
-    engine.start(python("for n in range(1000000): print(n)"))
+    engine.start(python("for n in range(1000000): print(n)", environment={"PYTHONUNBUFFERED": ""}))
     assert ends(engine)[-1] == Exited("1", 1, 0)
     folder = output_folder(tmp_path, "1", 1)
     sizes = [path.stat().st_size for path in folder.glob("out.log*")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -18,10 +19,12 @@ import pytest
 from local_attempts import alive, begins, ends, eventually, number_in, order, python, shim_of
 from test_local_engine import ORPHANS, WAITER
 
+from dally.core.errors import UserError
 from dally.live.engine import Began, Exited, NotBegun, Stepped, Vanished
 from dally.live.local import shim
-from dally.live.local.engine import EngineRules, LocalEngine
-from dally.live.local.folder import AttemptFolder, Stage
+from dally.live.local.engine import LocalEngine
+from dally.live.local.folder import AttemptFolder, Stage, sweep
+from dally.live.local.watched import EngineRules
 
 # An engine in a process of its own, that starts what it is told on its command line and then waits to be killed.
 ELSEWHERE = """
@@ -155,8 +158,11 @@ def test_voiding_from_many_threads_against_a_claim_lets_exactly_one_side_win(tmp
         assert len(set(results)) == 1, "one believes it void and another that it runs"
 
 
+@pytest.mark.parametrize("cgroup", [True, False])
 @pytest.mark.parametrize("watched", [True, False])
-def test_a_killed_shim_takes_its_ranks_with_it_and_the_attempt_has_vanished(tmp_path: Path, after: LocalEngine, watched: bool) -> None:
+def test_a_killed_shim_takes_its_ranks_with_it_and_the_attempt_has_vanished(tmp_path: Path, after: LocalEngine, watched: bool, cgroup: bool) -> None:
+    if not cgroup:
+        after._cgroup = None
     after.start(python(ORPHANS, str(tmp_path / "p"), "wait"))
     pids = [number_in(tmp_path / f"p{number}") for number in range(3)]
     begins(after)
@@ -187,6 +193,30 @@ def test_a_process_that_has_the_number_of_a_dead_shim_is_left_alone(tmp_path: Pa
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
+
+
+def test_a_shim_that_does_not_hear_is_killed_by_number_and_start_time_never_by_number_alone(tmp_path: Path) -> None:
+    engine = LocalEngine(tmp_path, EngineRules(stubborn=0.0, look_every=0.02))
+    folder = AttemptFolder(engine.attempts, "1", 1)
+    folder.prepare({"token": "t" * 32})
+    os.link(folder.path / "run", folder.path / "claim")
+    bystander = subprocess.Popen(["sleep", "1000"])
+    begun = shim.start_time(bystander.pid)
+    record = shim.Record(str(folder.path / "exit"))
+    record.write(state="running", pid=bystander.pid, start="12345", token="t" * 32)
+    held = os.open(folder.path / "lock", os.O_RDWR)  # as if the shim lived, and slept
+    fcntl.flock(held, fcntl.LOCK_EX)
+    deaf = os.open(folder.path / "control", os.O_RDWR | os.O_NONBLOCK)
+    engine.adopt("1", 1)
+    assert begins(engine) == [Began("1", 1)]
+    engine.stop("1", 1, 0.0)
+    assert engine.observe(0.3) == [] and bystander.poll() is None
+    record.write(start=begun)
+    eventually(lambda: engine.observe(0.05) or bystander.poll() is not None)
+    assert bystander.wait() == -signal.SIGKILL
+    os.close(held), os.close(deaf)
+    assert isinstance(ends(engine)[-1], Vanished)
+    engine.close()
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "missing"])
@@ -271,7 +301,7 @@ def test_what_runs_is_not_forgotten(tmp_path: Path, after: LocalEngine) -> None:
 
 
 def test_output_older_than_it_is_kept_is_removed_and_only_where_it_is_forgotten(tmp_path: Path) -> None:
-    engine = LocalEngine(tmp_path / "state", EngineRules(keep=3600.0))
+    engine = LocalEngine(tmp_path / "state")
     for job in ("old", "young", "untold"):
         engine.start(order("echo", "said", job=job))
         ends(engine)
@@ -279,7 +309,7 @@ def test_output_older_than_it_is_kept_is_removed_and_only_where_it_is_forgotten(
     for job in ("old", "untold"):
         for path in (*(engine.attempts / f"{job}.1").iterdir(), engine.attempts / f"{job}.1"):
             os.utime(path, (1e9, 1e9))
-    engine._sweep()
+    sweep(engine.attempts, 3600.0)
     assert sorted(path.name for path in engine.attempts.iterdir()) == ["untold.1", "young.1"]
     engine.close()
 
@@ -304,6 +334,32 @@ def test_two_engines_on_one_state_both_see_an_attempt_and_it_ends_once(tmp_path:
     assert ends(first) == [Exited("1", 1, 0)]
     first.close()
     assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_what_a_killed_shim_left_behind_counts_as_running_until_it_is_put_out(tmp_path: Path, after: LocalEngine) -> None:
+    first = LocalEngine(tmp_path / "state")
+    first._cgroup = None
+    first.start(python(ORPHANS, str(tmp_path / "p"), "wait"))
+    pids = [number_in(tmp_path / f"p{number}") for number in range(3)]
+    os.kill(shim_of(first), signal.SIGKILL)
+    first.close()
+    assert after.running() == {"1": 1}
+    after.clear()
+    assert not after.running() and not any(map(alive, pids))
+
+
+def test_a_state_that_cannot_hold_attempts_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot hold attempts"):
+        LocalEngine(tmp_path / "file")
+
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr("dally.live.local.folder.os.link", no_links)
+    with pytest.raises(UserError, match="hard links"):
+        LocalEngine(tmp_path / "state")
+    assert not list((tmp_path / "state" / "attempts").iterdir())
 
 
 def test_clear_puts_out_what_others_started_too(tmp_path: Path, after: LocalEngine) -> None:

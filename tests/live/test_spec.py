@@ -179,8 +179,8 @@ def test_a_level_the_cluster_does_not_have_is_refused_with_those_it_has() -> Non
 
 
 def test_a_model_nobody_knows_is_refused() -> None:
-    with pytest.raises(UserError, match="^model: "):
+    with pytest.raises(UserError, match=r"^model: "):
         check_model(read_spec({**LEAST, "model": "no-such-model"}))
-    with pytest.raises(UserError, match="^profile: .*cannot be read"):
+    with pytest.raises(UserError, match=r"^profile: .*cannot be read"):
         check_model(read_spec({**LEAST, "profile": "/no/such/profile.yaml"}))
     check_model(read_spec({**LEAST, "model": "resnet50"}))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -55,6 +56,8 @@ def cases(draw: st.DrawFn, policy: str, faults: bool | None = None) -> Case:
     drawn = draw(st.lists(rows, min_size=1, max_size=12))
     jobs = [job(f"j{i}", gpus, duration * scale, submit * scale, gpu_type=kind)
             for i, (gpus, duration, submit, kind) in enumerate(drawn)]  # fmt: skip
+    if draw(st.booleans()):
+        jobs = [with_wishes(spec, topology, draw, scale) for spec in jobs]
     faulty = draw(st.integers(0, 99)) if faults or (faults is None and draw(st.booleans())) else None
     return Case(draw(st.sampled_from(variants(policy))), jobs, topology,
                 draw(st.sampled_from(["ideal", "level-penalty"])),
@@ -62,8 +65,17 @@ def cases(draw: st.DrawFn, policy: str, faults: bool | None = None) -> Case:
                 draw(st.sampled_from([StartRules(), StartRules(), StartRules(2.0), StartRules(1.0, 0.3, 1)])))  # fmt: skip
 
 
+def with_wishes(spec: Spec, topology: Topology, draw: st.DrawFn, scale: float) -> Spec:
+    """The same job, which may have to be inside one domain of a level, prefer one, or keep its GPUs."""
+    levels = st.sampled_from([None, None, *(level.name for level in topology.levels)])
+    return replace(spec, job=replace(
+        spec.job, within=draw(levels), prefers=draw(levels), preemptible=draw(st.sampled_from([True, True, True, False])),
+        wait=draw(st.sampled_from([None, None, 0.0, 7.0 * scale, math.inf]))))
+
+
 def runnable(case: Case) -> set[str]:
-    return {spec.job.id for spec in case.jobs if spec.job.gpus <= case.topology.capacity(spec.job.gpu_type)}
+    return {spec.job.id for spec in case.jobs
+            if spec.job.gpus <= case.topology.capacity(spec.job.gpu_type, spec.job.within)}
 
 
 def Replay(topology: Topology, jobs: list[Spec], entries: list[tuple[float, Entry]]) -> JournalReplay:  # noqa: N802

@@ -15,6 +15,8 @@ from dally.core import events as ev
 from dally.core.job import Job
 from dally.core.journal import Instant, Journal
 from dally.core.journal_text import encode_all, read
+from dally.core.queues import Queue
+from dally.core.reasons import Token
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import load, load_memory, save
 from dally.core.states import ENDED, State
@@ -29,9 +31,11 @@ ids, machines = st.sampled_from(IDS), st.sampled_from(MACHINES)
 sizes = st.sampled_from([1, 1, 2, 4, 8, 99])
 
 EVENTS = st.one_of(
-    st.builds(lambda name, gpus, work, fixed: ev.Arrived(
-        Job(name, 0.0, gpus, work=work, reference=1.0, preemptible=not fixed)), ids, sizes,
-              st.none() | st.floats(1, 1000), st.booleans()),
+    st.builds(lambda name, gpus, work, fixed, queue: ev.Arrived(
+        Job(name, 0.0, gpus, work=work, reference=1.0, preemptible=not fixed, tenant=queue)), ids, sizes,
+              st.none() | st.floats(1, 1000), st.booleans(), st.sampled_from([None, "a", "b", "elsewhere"])),
+    st.just(ev.QueuesSet((Queue("a", 2.0, max_gpus=4), Queue("b", max_gpus_per_user=2)))),
+    st.just(ev.QueuesSet((Queue("a", max_jobs_per_user=1), Queue("default", 0.5)))), st.just(ev.QueuesSet()),
     st.builds(ev.Held, ids, st.sampled_from(["", "by hand"])), st.builds(ev.Released, ids),
     st.builds(ev.Finished, ids), st.builds(ev.Failed, ids), st.builds(ev.Cancelled, ids), st.builds(ev.Yielded, ids),
     st.builds(ev.StartFailed, ids, st.just("x"), st.booleans()),
@@ -63,7 +67,12 @@ def sound(scheduler: Scheduler) -> None:
             assert job.placement is None and job.leaving is None and job.id not in books.holding
         assert (job.id in view.waiting) == (job.state is State.WAITING)
         assert job.id not in view.preemptible or (job.state is State.RUNNING and job.job.preemptible)
-        assert job.state is not State.HELD or job.hold is not None
+        if job.state is State.HELD and job.hold is None:
+            assert books.gate is not None and job in set(books.gate.kept())
+            reason = scheduler.reason(job.id)
+            assert reason is not None and reason.token is Token.WAITING_FOR_QUOTA
+        if books.gate is not None:
+            assert (job.id in books.gate) == (job.state not in ENDED and job.state is not State.HELD)
         for held in (job.placement, job.leaving):
             if held is not None:
                 groups.setdefault(held.slices, held)

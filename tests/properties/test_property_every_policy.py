@@ -96,7 +96,7 @@ def test_the_schedulers_books_balance_at_every_instant(policy: str, data: st.Dat
         waiting = {j.id for j in scheduler.jobs.values() if j.state is State.WAITING}
         assert {j.id for j in scheduler.view.waiting} == waiting
         for j in scheduler.view.preemptible:
-            assert j.state is State.RUNNING and j.lease_until is None
+            assert j.state is State.RUNNING and j.lease_until is None and j.job.preemptible
         assert all(j.placement is None for j in scheduler.jobs.values() if j.state in ENDED)
 
     with watched_steps(check):

@@ -142,6 +142,32 @@ def test_the_command_line_ends_with_exit_code_3(
     assert "proved impossible" in (tmp_path / "summary.json").read_text()
 
 
+SPEC = {"scenario": {"trace": "synth:philly", "jobs": 20, "cluster": "2x4", "network": "ideal"}, "policies": ["fifo"]}
+PAPER = ("--network", "ideal", "--jobs", "20", "--clusters", "1x2x8", "--workloads", "batch", "--fabrics", "dally")
+
+
+@pytest.mark.parametrize(("command", "page"), [
+    (("sweep", "SPEC", "--workers", "1", "--out", "OUT"), "report.html"),
+    (("compare", "-t", "synth:philly", "--jobs", "20", "-c", "2x4", "--network", "ideal", "-p", "fifo", "--seeds", "2",
+      "--workers", "1", "--out", "OUT"), "report.html"),
+    (("sensitivity", "-t", "synth:philly", "--jobs", "20", "-c", "2x4", "--network", "ideal", "-p", "fifo", "--models",
+      "none", "--fabrics", "none", "--workers", "1"), None),
+    (("reproduce", "dally", *PAPER, "--policies", "fifo,dally[timers=auto]", "--workers", "1", "--out", "OUT"), "index.html"),
+])  # fmt: skip
+def test_sweeps_sensitivities_and_reproductions_raise_the_same_alarm(
+    command: tuple[str, ...], page: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
+    words = [{"SPEC": str(tmp_path / "spec.yaml"), "OUT": str(tmp_path / "out")}.get(word, word) for word in command]
+    monkeypatch.setattr(Ideal, "fastest_step", lambda self, job, gpus: Floor(2.0))
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--quiet"])
+    assert ended.value.code == 3
+    assert "fifo did what is proved impossible" in capsys.readouterr().err
+    assert page is None or "proved impossible" in (tmp_path / "out" / page).read_text()
+
+
 @pytest.mark.parametrize("policy", [name for name, _ in all_policies()])
 @given(seed=st.integers(0, 2**48))
 @settings(max_examples=6)

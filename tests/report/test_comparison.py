@@ -48,22 +48,22 @@ def test_levels_inside_a_machine_are_told_apart() -> None:
 
 
 def test_the_winner_among_those_told_the_same_is_named_with_the_runner_up_the_factor_and_the_bound(few_runs: list[ReportRun]) -> None:
-    sentence = verdict(compare(few_runs, "fifo"))
+    sentence = " ".join(verdict(compare(few_runs, "fifo")))
     best = next(run for run in few_runs if run.name == "srtf")
     assert sentence.startswith(f"Told durations, srtf is alone, with an average JCT of {time_text(best.summary.avg_jct)}")
     assert "Told nothing, las wins" in sentence and "the runner-up, fifo" in sentence and "lower bound" in sentence
     assert sentence.endswith("(one run of each: no interval).")
-    two = verdict(compare([few_runs[0], few_runs[2]], "fifo"))
+    (two,) = verdict(compare([few_runs[0], few_runs[2]], "fifo"))
     assert two.startswith("las wins with an average JCT of") and "the runner-up, fifo" in two
 
 
 def test_equal_runs_are_a_tie_and_one_run_wins_nothing(hand_run: Run, two_machines: Topology) -> None:
     summary = summarise(hand_run, two_machines)
     runs = [ReportRun(name, summary, hand_run.ledger, two_machines) for name in ("x", "y")]
-    assert verdict(compare(runs, None)).startswith("It is a tie: all 2 policies")
+    assert verdict(compare(runs, None))[0].startswith("It is a tie: all 2 policies")
     assert "Every job finishes as under x, within 5 %." in dict(findings(compare(runs, None)))["y"]
     assert why_cards(compare(runs, None), findings(compare(runs, None))).count("#1 ·") == 2
-    assert verdict(compare(runs[:1], None)).startswith("x finishes 2 jobs with an average JCT of 15.5 s")
+    assert verdict(compare(runs[:1], None))[0].startswith("x finishes 2 jobs with an average JCT of 15.5 s")
 
 
 def test_a_run_that_was_stopped_never_wins(few_runs: list[ReportRun]) -> None:

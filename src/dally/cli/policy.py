@@ -120,4 +120,5 @@ def set_(policy: str) -> None:
     """
     from dally.cli.live.common import client
 
-    print(client().put("policy", body={"policy": policy})["policy"])
+    answer = client().send("PUT", ("policy",), body={"policy": policy})
+    print(answer.data["policy"] if answer.status == 200 else f"{policy} is accepted and will be in charge soon")

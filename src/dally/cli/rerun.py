@@ -27,10 +27,15 @@ def command(folder: Path, out: Path | None, workers: int | None, quiet: bool) ->
     The exit code is 0 where every file is the same and 1 where one is not.
     """
     from dally.cli.printing import print_notes, print_table
-    from dally.experiments.rerun import run_again
+    from dally.experiments.provenance import read_provenance
+    from dally.experiments.rerun import reproduced_again, run_again
 
-    with Progress(quiet) as progress:
-        done = run_again(folder, None if out is None else out.resolve(), workers=workers, report=progress)
+    about = read_provenance(folder)
+    if "reproduce" in about:
+        done = reproduced_again(folder, about, _reproduce, out)
+    else:
+        with Progress(quiet) as progress:
+            done = run_again(folder, out, workers=workers, report=progress)
     if not quiet:
         print_notes(done.notes)
     words = {True: "the same, byte for byte", False: "differs", None: "missing"}
@@ -40,3 +45,14 @@ def command(folder: Path, out: Path | None, workers: int | None, quiet: bool) ->
         print(f"{sum(map(bool, done.files.values())):,} of {len(done.files):,} are the same, byte for byte")
     if not done.same:
         sys.exit(1)
+
+
+def _reproduce(words: list[str], out: Path) -> None:
+    """The command in here, its tables thrown away: what is compared is what it writes."""
+    import contextlib
+    import io
+
+    from dally.cli.reproduce import command as reproduce
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        reproduce.main([*words, "--out", str(out), "--quiet"], standalone_mode=False)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dally.cli.ending import end
 from dally.cli.printing import console, print_notes
 from dally.cli.printing import print_table as print_figures
 from dally.cli.progress import Progress
@@ -14,8 +15,6 @@ from dally.core.errors import UserError
 
 if TYPE_CHECKING:
     from dally.simulator.scenario import Scenario
-
-BELOW_BOUND = 3  # exit code of a run that is below what is proved impossible
 
 
 def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_json: bool, quiet: bool, many: bool,
@@ -49,8 +48,4 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
             print(f"report: {out / 'report.html'}")
     for failure in made.failures:
         print(f"dally: {failure.error}", file=sys.stderr)
-    alarms = [alarm for each in made.results if (alarm := each.measured.summary.alarm)]
-    for alarm in alarms:
-        print(f"dally: {alarm}", file=sys.stderr)
-    if made.failures or alarms:
-        sys.exit(1 if made.failures else BELOW_BOUND)
+    end([each.measured.summary.alarm for each in made.results], failed=bool(made.failures))

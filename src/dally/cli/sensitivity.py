@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dally.cli.ending import end
 from dally.cli.inputs import experiment_options, read_scenario
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def command(policies: str, models: str | None, fabrics: str | None, workers: int
     failures = [f"{each.what} {each.value}: {failure}" for each in found for failure in each.failures]
     for failure in failures:
         print(f"dally: {failure}", file=sys.stderr)
-    if failures:
-        sys.exit(1)
+    end((f"{each.what} {each.value}: {summary.alarm}" for each in found for summary in each.summaries
+         if summary.alarm), failed=bool(failures))  # fmt: skip
 
 
 def _names(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dally.cli.ending import end
+
 if TYPE_CHECKING:
     from dally.experiments.sweeps.spec import SweepSpec
 
@@ -28,7 +30,8 @@ def command(spec: Path, out: Path | None, workers: int | None, on: str | None, a
     dally sweep loads.yaml --out loads --on ray=10.0.0.1:6379
 
     Cells that are finished in the folder are not run again: a sweep that was stopped goes on where it was. A cell that
-    fails is kept with its reason and costs the others nothing; the exit code is then 1.
+    fails is kept with its reason and costs the others nothing; the exit code is then 1. A run below the lower bound is
+    said, and the exit code is 3.
     """
     from dally.experiments.sweeps.spec import SweepSpec
 
@@ -65,5 +68,4 @@ def run_and_print(spec: SweepSpec, out: Path, *, workers: int | None, on: str | 
               file=sys.stderr)  # fmt: skip
     if result.interrupted:
         sys.exit(130)
-    if result.failures:
-        sys.exit(1)
+    end((f"{cell}: {alarm}" for cell, alarm in result.alarms), failed=bool(result.failures))

@@ -11,13 +11,14 @@ from dally.core.active import ActiveJob
 from dally.core.errors import PlanError, UserError
 from dally.core.estimates import Estimates, learning
 from dally.core.free import FreeGpus
-from dally.core.journal import Decided, Entry, Happened, Odd, Rejected
+from dally.core.journal import Decided, Entry, Happened, LetIn, Odd, Rejected
 from dally.core.memory import Memory
 from dally.core.placement import Placement
 from dally.core.policy import Meter, Policy, View
 from dally.core.ranking import BadRankError, Rank, Ranking
 from dally.core.reasons import Reason, Token
 from dally.core.residents import Residents
+from dally.core.shares import Gate
 from dally.core.sharing import Groups, Interference
 from dally.core.states import ENDED, TRANSITIONS, State, possible
 from dally.core.topology import Topology, changed
@@ -35,9 +36,10 @@ class Books:
         self.reasons: dict[str | pl.Demand, Reason] = {}
         self.timer: float | None = None
         self.heard: list[Happened] | None = None  # by the policy of the latest events, where that is not what happened
-        self._passing: list[ev.Held | ev.Released] | None = None  # who left the queue or came into it by a hold
+        self._passing: list[ev.Held | ev.Released | ev.Arrived] | None = None  # who leaves the queue or comes in
         self.answers: list[Decided] = []  # what the books themselves decide: who is turned away, who is to stop
         self.preempts = preempts
+        self.gate: Gate | None = None  # in front of the policy, where there are queues
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
         self.view.down, self.view.reasons = self.down, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
@@ -50,7 +52,9 @@ class Books:
             ev.Interrupted: self._interrupted, ev.Held: self._held, ev.Released: self._released,
             ev.ContactLost: self._contact_lost,
             ev.ContactRestored: self._contact_restored, ev.MachineDown: self._machine_down,
-            ev.MachineDrained: self._machine_drained, ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
+            ev.MachineDrained: self._machine_drained, ev.MachineUp: self._machine_up,
+            ev.MachinesChanged: self._machines_changed,
+            ev.QueuesSet: self._queues_set,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
         }  # fmt: skip
@@ -71,7 +75,7 @@ class Books:
         if job.state in _IN_BETWEEN:
             return _IN_BETWEEN[job.state]
         if job.state is State.HELD:
-            return _held_because(job.hold or "")
+            return _held_because(job.hold or "") if self.gate is None or job.hold is not None else self.gate.reason(job)
         if job.state not in (State.WAITING, State.REJECTED):
             return None
         return self.reasons.get(job_id) or self.reasons.get(job.demand)
@@ -109,6 +113,10 @@ class Books:
                 ranking.discard(job)
         self.unranked = {job.id: job for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING)}
         self.rank(policy, memory, now, ())
+        if self.gate is not None:
+            for job in sorted(self.gate.kept(), key=lambda job: job.number):
+                self.gate.gone(job)
+                self.gate.keep(job, policy.rank(self.view, memory, job, now))
 
     def share_out(self, shares: bool) -> None:
         """Groups are kept for policies that share, only. One that does not can take over as long as nobody shares."""
@@ -148,8 +156,37 @@ class Books:
         self.heard = None
         if self._passing is not None:
             self.heard = [*(event for event in seen if type(event) not in _HOLDS), *self._passing]
+            if self.gate is not None:  # who arrives and is stopped at the gate has not arrived yet
+                self.heard = [event for event in self.heard if type(event) is not ev.Arrived
+                              or self.jobs[event.job.id].state is not State.HELD]  # fmt: skip
             self._passing = None
         return seen
+
+    def open_gate(self, policy: Policy, memory: Memory, now: float,
+                  recorded: Sequence[Decided] | None = None) -> list[ev.Arrived]:  # fmt: skip
+        """Who has come to the gate is ranked, and whose turn it is let in: to the policy it arrives now. `recorded`:
+        who it was is not worked out, but taken from there."""
+        gate = self.gate
+        assert gate is not None
+        for job in gate.newcomers:
+            gate.keep(job, policy.rank(self.view, memory, job, now))
+        newcomers, gate.newcomers = gate.newcomers, []
+        if recorded is None:
+            admitted = gate.let_in(now)
+        else:
+            kept = {entry.who for entry in recorded
+                    if isinstance(entry, pl.Wait) and entry.reason.token is Token.WAITING_FOR_QUOTA}  # fmt: skip
+            late = [self.jobs[entry.job] for entry in recorded if isinstance(entry, LetIn)]
+            admitted = list(dict.fromkeys([*(job for job in newcomers if job.id not in kept), *late]))
+            for job in admitted:
+                gate.admit(job)
+        for job in admitted:
+            if self.reasons.pop(job.id, None) is not None:
+                self.answers.append(LetIn(job.id))
+            job.move("release")
+            self.unranked[job.id] = job
+        self.answers += [pl.Wait(job.id, gate.reason(job)) for job in newcomers if job.state is State.HELD]
+        return [ev.Arrived(job.job) for job in admitted]
 
     def _arrived(self, now: float, event: ev.Arrived) -> str | None:
         job = event.job
@@ -157,18 +194,42 @@ class Books:
             return f"there is a job {job.id!r} already"
         active = self.jobs[job.id] = ActiveJob(job, len(self.jobs), now)
         capacity = self._capacity.get(job.gpu_type, 0)
-        if 0 < job.gpus <= capacity:
+        beyond = None if self.gate is None else self.gate.too_large(job)
+        says_where = job.within is not None or job.prefers is not None
+        if 0 < job.gpus <= capacity and beyond is None and (not says_where or self._fits_inside(active)):
             self._enqueue(now, active)
             return None
-        if capacity == 0:
-            reason = Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {job.gpu_type}")
-        else:
-            kind = f" of type {job.gpu_type}" if job.gpu_type else ""
-            reason = Reason(Token.EXCEEDS_CAPACITY, f"asks for {job.gpus} GPUs{kind}; the cluster has {capacity}")
+        reason = self._too_large(active, capacity, beyond)
         active.move("reject")
         self.reasons[job.id] = reason
         self.answers.append(Rejected(job.id, reason))
         return None
+
+    def _fits_inside(self, job: ActiveJob) -> bool:
+        """One domain of the level it must be inside could hold it, and there are the levels it names."""
+        topology, demand = self.view.topology, job.demand
+        names = {None, *(level.name for level in topology.levels)}
+        return names.issuperset((demand.within, demand.prefers)) and \
+            topology.capacity(demand.gpu_type, demand.within) >= demand.gpus  # fmt: skip
+
+    def _too_large(self, job: ActiveJob, capacity: int, beyond: str | None) -> Reason:
+        """Why it can never run here; `beyond`: what its queue says to it."""
+        topology, demand = self.view.topology, job.demand
+        if capacity == 0:
+            return Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {demand.gpu_type}")
+        if beyond is not None:
+            return Reason(Token.EXCEEDS_CAPACITY, beyond)
+        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
+        asks = f"asks for {demand.gpus} GPUs{kind}{demand.inside}"
+        names = [level.name for level in topology.levels]
+        for name in (demand.within, demand.prefers):
+            if name is not None and name not in names:
+                return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; it names a level {name}, and the cluster has "
+                              f"{', '.join(names)}")  # fmt: skip
+        if demand.gpus <= capacity and demand.within is not None:
+            most = topology.capacity(demand.gpu_type, demand.within)
+            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most}")
+        return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; the cluster has {capacity}")
 
     def _ended(self, what: str) -> Callable[[float, Any], str | None]:
         def apply(now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> str | None:
@@ -184,6 +245,8 @@ class Books:
             self._release(now, job)
             job.move(what)
             self.reasons.pop(job.id, None)
+            if self.gate is not None:
+                self.gate.gone(job)
             return None
 
         return apply
@@ -227,6 +290,9 @@ class Books:
         self._pass()
         if job.state is State.WAITING:
             self._keep_out(job)
+        elif job.state is State.HELD and self.gate is not None:  # kept back, and now by its owner
+            self.reasons.pop(job.id, None)
+            self.gate.gone(job)
         return None
 
     def _keep_out(self, job: ActiveJob) -> None:
@@ -235,8 +301,10 @@ class Books:
         self.reasons.pop(job.id, None)
         job.move("hold")
         self._pass(ev.Held(job.id))
+        if self.gate is not None:
+            self.gate.gone(job)
 
-    def _pass(self, *entries: ev.Held | ev.Released) -> None:
+    def _pass(self, *entries: ev.Held | ev.Released | ev.Arrived) -> None:
         self._passing = [*(self._passing or ()), *entries]
 
     def _released(self, now: float, event: ev.Released) -> str | None:
@@ -249,7 +317,8 @@ class Books:
         self._pass()
         if job.state is State.HELD:
             job.move("release")
-            self._pass(event)
+            if self.gate is None:
+                self._pass(event)
             self._enqueue(now, job)
         return None
 
@@ -378,6 +447,28 @@ class Books:
         if self._learning is not None:
             self._learning.lay_out(after)
         self.laid_out_before = self.laid_out_before or before
+        return None
+
+    def _queues_set(self, now: float, event: ev.QueuesSet) -> str | None:
+        """Who has been let in stays in; who is kept back stands at the gates of the new queues."""
+        names = [queue.name for queue in event.queues]
+        if len(set(names)) < len(names) or not all(queue.weight > 0 for queue in event.queues):
+            return "queues have names of their own, and weights above 0"
+        waiting = [] if self.gate is None else [*self.gate.kept(), *self.gate.newcomers]
+        self.gate = Gate(event.queues, self.view) if event.queues else None
+        self._pass()
+        if self.gate is None:
+            for job in sorted(waiting, key=lambda job: job.number):
+                self.reasons.pop(job.id, None)
+                job.move("release")
+                self._pass(ev.Arrived(job.job))
+                self.unranked[job.id] = job
+                self.answers.append(LetIn(job.id))
+            return None
+        for job in self.jobs.values():
+            if job.state not in ENDED and job.state is not State.HELD:
+                self.gate.admit(job)
+        self.gate.newcomers = sorted(waiting, key=lambda job: job.number)
         return None
 
     def _lease_ended(self, now: float, event: ev.LeaseEnded) -> str | None:
@@ -513,6 +604,11 @@ class Books:
         job.last_change = now
         if job.hold is not None:
             self._keep_out(job)
+            return
+        if self.gate is not None and job.id not in self.gate:
+            job.move("hold")
+            self._pass()
+            self.gate.newcomers.append(job)
             return
         self.unranked[job.id] = job
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dally.core.job import Job
+from dally.core.queues import Queue
 from dally.core.topology import MachineSpec
 
 
@@ -86,6 +87,12 @@ class MachinesChanged(NamedTuple):
     removed: tuple[str, ...] = ()
 
 
+class QueuesSet(NamedTuple):
+    """From here on jobs pass these queues before the policy sees them (`core.shares`); none: they do not."""
+
+    queues: tuple[Queue, ...] = ()
+
+
 class LeaseEnded(NamedTuple):
     """The first step boundary at or after the end of the job's lease."""
 
@@ -140,14 +147,15 @@ class TimerDue(NamedTuple):
 
 Event = (
     Finished | Failed | Cancelled | Yielded | StartFailed | Interrupted | ContactLost | ContactRestored | MachineDown
-    | MachineDrained | MachineUp | MachinesChanged | LeaseEnded | Started | Measured | Arrived | Held | Released | TimerDue
+    | MachineDrained | MachineUp | MachinesChanged | QueuesSet | LeaseEnded | Started | Measured | Arrived | Held
+    | Released | TimerDue
 )  # fmt: skip
 
 ORDER: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
         (Finished, Failed, Cancelled, Yielded, StartFailed, Interrupted, ContactLost, ContactRestored, MachineDown,
-         MachineDrained, MachineUp, MachinesChanged, LeaseEnded, Started, Measured, Arrived, Held, TimerDue)
+         MachineDrained, MachineUp, MachinesChanged, QueuesSet, LeaseEnded, Started, Measured, Arrived, Held, TimerDue)
     )
 }  # fmt: skip
 ORDER[Released] = ORDER[Held]  # as they come: who holds and releases means the last of it

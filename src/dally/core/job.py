@@ -31,6 +31,9 @@ class Job:
     slo: float | None = None  # deadline as a multiple of the run time on the best GPUs, where a trace has it so
     work: float | None = None  # what it is said to take, in the unit its progress is counted in; None: nobody says
     reference: float | None = None  # its step time at speed 1, where it has been profiled
+    within: str | None = None  # a level of the topology: all of the gang inside one domain of it, or it does not run
+    prefers: str | None = None  # a level it would rather be inside, where the policy waits for such a thing …
+    wait: float | None = None  # … for so many seconds; ∞: for ever; 0: not at all; None: as the policy thinks best
     preemptible: bool = True  # False: it keeps the GPUs it was given until it ends; it may have to share them
 
     @property

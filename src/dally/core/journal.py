@@ -39,6 +39,12 @@ class Refused(NamedTuple):
     rule: str
 
 
+class LetIn(NamedTuple):
+    """A job that its queue's share or limits kept back is shown to the policy from here on."""
+
+    job: str
+
+
 class InCharge(NamedTuple):
     """From here on this policy decides."""
 
@@ -46,7 +52,7 @@ class InCharge(NamedTuple):
 
 
 Happened = Event | Odd
-Decided = Action | Stop | Rejected | Leaving | Refused | InCharge
+Decided = Action | Stop | Rejected | Leaving | LetIn | Refused | InCharge
 Entry = Happened | Decided
 
 

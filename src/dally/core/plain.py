@@ -75,7 +75,10 @@ def from_plain(plain: Any, hint: Any, names: Names) -> Any:
         return hint[plain]
     fields = _fields(hint)
     if fields is not None:
-        return hint(*(from_plain(item, kind, names) for item, (_, kind) in zip(plain, fields, strict=True)))
+        if len(plain) > len(fields):
+            raise ValueError(f"{plain!r} has more fields than {hint.__name__}")
+        # fields that are new since it was written have their defaults
+        return hint(*(from_plain(item, kind, names) for item, (_, kind) in zip(plain, fields, strict=False)))
     if origin is None:
         return plain
     inside = get_args(hint)

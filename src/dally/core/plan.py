@@ -9,11 +9,55 @@ from dally.core.reasons import Reason
 from dally.core.sharing import Share
 
 
+class Where(NamedTuple):
+    """What a job says of where it is to be (`Job.within`, `prefers`, `wait`); there is none where it says nothing."""
+
+    within: str | None
+    prefers: str | None = None
+    wait: float | None = None
+
+
 class Demand(NamedTuple):
-    """What makes waiting jobs interchangeable for "does it fit": size of the gang and GPU type wanted."""
+    """What makes waiting jobs interchangeable for "does it fit": size of the gang, GPU type wanted, where it is to be.
+
+    It is looked up at every turn: a third field costs next to nothing there, a fifth would be felt."""
 
     gpus: int
     gpu_type: str | None
+    where: Where | None = None
+
+    @property
+    def within(self) -> str | None:
+        """The level it must be inside of."""
+        return None if self.where is None else self.where.within
+
+    @property
+    def prefers(self) -> str | None:
+        return None if self.where is None else self.where.prefers
+
+    @property
+    def wait(self) -> float | None:
+        return None if self.where is None else self.where.wait
+
+    @property
+    def short(self) -> tuple[int | str | float | None, ...]:
+        """As it is written: without what it does not say, but for the type."""
+        said = (self.gpus, self.gpu_type, *(self.where or ()))
+        while len(said) > 2 and said[-1] is None:
+            said = said[:-1]
+        return said
+
+    @property
+    def inside(self) -> str:
+        """For sentences."""
+        return "" if self.within is None else f" inside one {self.within}"
+
+
+def demand_of(gpus: int, gpu_type: str | None, within: str | None = None, prefers: str | None = None,
+              wait: float | None = None) -> Demand:  # fmt: skip
+    """The demand of a job that says so; back from `Demand.short`."""
+    plain = within is None and prefers is None and wait is None
+    return Demand(gpus, gpu_type, None if plain else Where(within, prefers, wait))
 
 
 class Start(NamedTuple):

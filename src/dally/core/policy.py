@@ -113,6 +113,12 @@ class Policy(Protocol):
         ...
 
     @property
+    def heeds_wishes(self) -> bool:
+        """Whether a job's own wish to be near, and for how long it waits for that (`Job.prefers`, `Job.wait`), make a
+        difference to it. What a job requires (`Job.within`) does to every policy."""
+        ...
+
+    @property
     def uses(self) -> frozenset[str]:
         """What it makes use of that not every cluster can tell (`core.told`): durations, speeds. It is compared with
         policies that use the same; told other durations, one that does not use them decides the same."""
@@ -154,6 +160,7 @@ class PolicyBase:
     preempts: bool = False
     shares: bool = False
     chooses_gpu_type: bool = False
+    heeds_wishes: bool = False
     uses: frozenset[str] = frozenset()
 
     def new_memory(self) -> Memory:

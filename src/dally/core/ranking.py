@@ -71,10 +71,11 @@ class Watcher(Protocol):
 class Ranking:
     """Jobs by rank inside buckets of equal demand."""
 
-    __slots__ = ("_entry", "_watchers", "buckets")
+    __slots__ = ("_entry", "_watchers", "buckets", "inside")
 
     def __init__(self) -> None:
         self.buckets: dict[Demand, Bucket] = {}  # only those that are not empty
+        self.inside = 0  # how many of them are of gangs that must be inside one domain
         self._entry: dict[str, Entry] = {}
         self._watchers: tuple[Watcher, ...] = ()
 
@@ -113,8 +114,9 @@ class Ranking:
         bucket = self.buckets.get(job.demand)
         if bucket is None:
             bucket = self.buckets[job.demand] = Bucket(job.demand, rank)
+            self.inside += job.demand.where is not None and job.demand.within is not None
         elif bucket.slope != rank.slope or bucket.then_slope != rank.then_slope:
-            raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {tuple(job.demand)} have "
+            raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {job.demand.short} have "
                                f"{bucket.slope!r}: jobs of one demand must age alike")  # fmt: skip
         entry = (rank.base, rank.then, rank.tie, job.number, job)
         bucket.entries.add(entry)
@@ -130,6 +132,7 @@ class Ranking:
         bucket.entries.remove(entry)
         if not bucket.entries:
             del self.buckets[job.demand]
+            self.inside -= job.demand.where is not None and job.demand.within is not None
         for watcher in self._watchers:
             watcher.removed(job, entry)
 

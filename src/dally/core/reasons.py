@@ -21,6 +21,7 @@ class Token(Enum):
     EXCEEDS_CAPACITY = ("ExceedsCapacity", Tier.STRUCTURAL)
     NO_MATCHING_GPU_TYPE = ("NoMatchingGpuType", Tier.STRUCTURAL)
     HELD = ("Held", Tier.STRUCTURAL)
+    WAITING_FOR_QUOTA = ("WaitingForQuota", Tier.POLICY)
     PRIORITY = ("Priority", Tier.POLICY)
     WAITING_FOR_ROUND = ("WaitingForRound", Tier.POLICY)
     WAITING_FOR_GPUS = ("WaitingForGpus", Tier.PLACEMENT)

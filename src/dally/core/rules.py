@@ -135,6 +135,10 @@ class _Look:
         rule = self._gpus(job, action.placement, shared=group is not None)
         if rule is not None:
             return rule
+        if job.demand.where is not None and job.demand.within is not None:
+            topology = self.view.topology
+            if action.placement.level(topology) > topology.level_index(job.demand.within):
+                return f"must be inside one {job.demand.within}, and is given GPUs of more than one"
         if not self.shares or self.groups.enter(job.id, action.placement, share):
             for machine, mask in action.placement.slices:
                 self.taken[machine] = self.taken.get(machine, 0) | mask
@@ -239,7 +243,7 @@ def _unexplained(view: View, said: Container[str | pl.Demand], started: Containe
         if demand not in reasons and demand not in said:
             for entry in bucket.entries:
                 if entry[4].id not in started:
-                    rule = f"waits, and the plan gives no reason for jobs of demand {tuple(demand)}"
+                    rule = f"waits, and the plan gives no reason for jobs of demand {demand.short}"
                     return Broken(entry[4].id, rule)
     return None
 

@@ -25,6 +25,7 @@ from dally.core.journal import (
     Instant,
     Journal,
     Leaving,
+    LetIn,
     Odd,
     Refused,
     Rejected,
@@ -101,8 +102,8 @@ class Scheduler:
         self.absorb(now, events)
         self.decide(now)
 
-    def absorb(self, now: float, events: Sequence[ev.Event]) -> None:
-        """What happened becomes part of the books and of the policy's memory."""
+    def absorb(self, now: float, events: Sequence[ev.Event], recorded: Sequence[Decided] | None = None) -> None:
+        """What happened becomes part of the books and of the policy's memory; `recorded`: what was decided then."""
         books = self.books
         self.time = now
         seen = books.happened(now, events)
@@ -112,6 +113,8 @@ class Scheduler:
         self.events += len(seen)
         self._unwritten += seen
         heard = seen if books.heard is None else books.heard
+        if books.gate is not None:
+            heard = [*heard, *books.open_gate(self.policy, self.memory, now, recorded)]
         self.news += heard
         if self._listens or books.unranked:
             self.hear(now, heard)
@@ -190,13 +193,13 @@ class Scheduler:
         """What was recorded is taken as it is: nobody is asked, and nothing is written or handed over again. The policy
         hears of the decisions as of somebody else's."""
         now, decided = instant.time, instant.decided
-        self.absorb(now, [entry for entry in instant.happened if not isinstance(entry, Odd)])
+        self.absorb(now, [entry for entry in instant.happened if not isinstance(entry, Odd)], decided or ())
         self._unwritten.clear()
         self.books.answers.clear()
         if decided is not None:
             self.news = []
             self.books.decided(now, decided)
-            self.hear(now, [entry for entry in decided if not isinstance(entry, (pl.Wait, Leaving, Rejected))])
+            self.hear(now, [entry for entry in decided if not isinstance(entry, (pl.Wait, Leaving, LetIn, Rejected))])
         self.journal.instants += 1
 
     def write(self, now: float, decided: Sequence[Decided] | None) -> None:

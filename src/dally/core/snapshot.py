@@ -7,18 +7,19 @@ caches are not saved; it makes them again when it is attached.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
 from dally.core.estimates import learning
-from dally.core.job import Job
 from dally.core.journal_text import JournalText
 from dally.core.memory import Memory
 from dally.core.plan import Demand
 from dally.core.policy import Policy
 from dally.core.ranking import Rank, Ranking
 from dally.core.scheduler import Scheduler
+from dally.core.shares import Gate
 from dally.core.sharing import Share
 from dally.core.states import ENDED, State
 from dally.core.topology_text import topology_to_plain
@@ -44,7 +45,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "holding": list(books.holding),
         "down": [view.topology.machine_names[machine] for machine in sorted(books.down)],
         **({"drained": sorted(books.drained)} if books.drained else {}),
-        "reasons": [[list(who) if isinstance(who, Demand) else who, text.plain(reason)]
+        "reasons": [[text.plain(who) if isinstance(who, Demand) else who, text.plain(reason)]
                     for who, reason in books.reasons.items()],
         "timer": _plain(books.timer),
         "waiting": _ranking(view.waiting),
@@ -54,6 +55,8 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "news": [text.plain(entry) for entry in scheduler.news],
         "memory": scheduler.memory.save(view.topology),
         **({} if (known := learning(view.estimates)) is None else {"learned": known.learned()}),
+        **({} if books.gate is None else {
+            "queues": text.plain(books.gate.queues), "kept": [_ranking(ranking) for ranking in books.gate.rankings()]}),
     }  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     books.pin()
     books.unranked.clear()  # ranks are restored as they were
     for who, reason in state["reasons"]:
-        books.reasons[Demand(*who) if isinstance(who, list) else who] = text.rich("reason", reason)
+        books.reasons[text.rich("who", who)] = text.rich("reason", reason)
     books.timer = _rich(state["timer"])
     if books.residents.shares:
         for placement, turns, shares in state["groups"]:
@@ -92,6 +95,9 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     known = learning(view.estimates)
     if known is not None:
         known.recall(state.get("learned", []))
+    if "queues" in state:
+        books.gate = Gate(text.rich("queues", state["queues"]), view)
+        _reopen(books.gate, state["kept"], books.jobs)
     scheduler.time, scheduler.events = state["time"], state["events"]
     scheduler.news = [text.rich("event", entry) for entry in state["news"]]
 
@@ -120,7 +126,7 @@ def _job(job: ActiveJob, text: JournalText) -> dict[str, Any]:
 
 
 def _read_job(plain: dict[str, Any], number: int, text: JournalText) -> ActiveJob:
-    job = ActiveJob(Job(**plain["job"]), number, plain["job"]["submit_time"])
+    job = ActiveJob(text.rich("job", plain["job"]), number, plain["job"]["submit_time"])
     job.state = State(plain["state"])
     for name in _NUMBERS:
         if name in plain:
@@ -143,14 +149,29 @@ def _regroup(scheduler: Scheduler, text: JournalText, placement: Any, turns: lis
     group.restore([list(turn) for turn in turns], {job: Share(**share) for job, share in shares.items()})
 
 
+def _reopen(gate: Gate, kept: list[list[list[Any]]], jobs: dict[str, ActiveJob]) -> None:
+    """Everybody who is not held has been let in."""
+    for job in jobs.values():
+        if job.state not in ENDED and job.state is not State.HELD:
+            gate.admit(job)
+    for rows in kept:
+        for job, rank in _read_ranks(rows, jobs):
+            gate.keep(job, rank)
+
+
 def _ranking(ranking: Ranking) -> list[list[Any]]:
     return [[job.id, _plain(base), bucket.slope, _plain(then), bucket.then_slope, [*map(_plain, tie)]]
             for bucket in ranking.buckets.values() for base, then, tie, _, job in bucket.entries]  # fmt: skip
 
 
 def _read_ranking(ranking: Ranking, plain: list[list[Any]], jobs: dict[str, ActiveJob]) -> None:
+    for job, rank in _read_ranks(plain, jobs):
+        ranking.add(job, rank)
+
+
+def _read_ranks(plain: list[list[Any]], jobs: dict[str, ActiveJob]) -> Iterator[tuple[ActiveJob, Rank]]:
     for job_id, base, slope, then, then_slope, tie in plain:
-        ranking.add(jobs[job_id], Rank(_rich(base), slope, _rich(then), then_slope, tuple(map(_rich, tie))))
+        yield jobs[job_id], Rank(_rich(base), slope, _rich(then), then_slope, tuple(map(_rich, tie)))
 
 
 def _plain(value: Any) -> Any:

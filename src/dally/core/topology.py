@@ -113,14 +113,28 @@ class Topology:
     def gpus(self) -> int:
         return sum(machine.gpus for machine in self.machines)
 
-    def capacity(self, gpu_type: str | None) -> int:
-        """GPUs of one type; for None, of the type there is most of, since a gang never mixes types."""
+    def capacity(self, gpu_type: str | None, within: str | None = None) -> int:
+        """GPUs of one type; for None, of the type there is most of, since a gang never mixes types. `within`: in the
+        one domain of this level that has most of them."""
+        if within is not None:
+            return self._capacity_within(gpu_type, self.level_index(within))
         counts = dict.fromkeys(self.gpu_types, 0)
         for machine in self.machines:
             counts[machine.gpu_type] += machine.gpus
         if gpu_type is None:
             return max(counts.values())
         return counts.get(gpu_type, 0)
+
+    def _capacity_within(self, gpu_type: str | None, level: int) -> int:
+        most = 0
+        for domain in self.domains[level]:
+            counts: dict[str, int] = {}
+            for index in domain.machines:
+                machine = self.machines[index]
+                gpus = (machine.full_mask & domain.mask).bit_count()
+                counts[machine.gpu_type] = counts.get(machine.gpu_type, 0) + gpus
+            most = max(most, max(counts.values()) if gpu_type is None else counts.get(gpu_type, 0))
+        return most
 
     def level_index(self, name: str) -> int:
         for index, level in enumerate(self.levels):

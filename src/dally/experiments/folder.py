@@ -105,10 +105,12 @@ def report_run(measured: Measured, experiment: Experiment) -> ReportRun:
 
 def made_again(about: dict[str, Any]) -> list[str]:
     """How a page was made, in its notes."""
-    digest = about.get("trace_digest", "")
+    trace = ""
+    if "trace_digest" in about:  # of one trace
+        trace = f", trace of {about['jobs']:,} jobs (sha256 {about['trace_digest'][:16]}…)"
     return [f"made by: {command_of(about)}",
-            f"dally {about['dally']} (code {about['code'][:12]}), trace of {about.get('jobs', 0):,} jobs (sha256 "
-            f"{digest[:16]}…); the whole configuration is in {PROVENANCE}, `dally rerun` makes it again"]  # fmt: skip
+            f"dally {about['dally']} (code {about['code'][:12]}){trace}; the whole configuration is in {PROVENANCE}, "
+            "`dally rerun` makes it again"]  # fmt: skip
 
 
 def write_json(content: Any, path: Path) -> None:

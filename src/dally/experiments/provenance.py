@@ -79,6 +79,8 @@ def provenance(experiment: Experiment, policies: Sequence[dict[str, Any]], *, ma
 
 def command_of(about: dict[str, Any]) -> str:
     """The command line that makes it again."""
+    if "reproduce" in about:
+        return shlex.join(["dally", "reproduce", about["reproduce"], *about["arguments"]])
     names = [record["policy"] for record in about["policies"]]
     if about["many"]:
         return shlex.join(["dally", "compare", *about["arguments"], "--policies", ",".join(names)])
@@ -95,7 +97,8 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     except ValueError:
         raise UserError(f"{path} is damaged: it is not JSON") from None
     known = isinstance(found, dict) and any(
-        need <= found.keys() for need in ({"dally", "sweep"}, {"dally", "scenario", "policies", "many"})
+        need <= found.keys() for need in ({"dally", "sweep"}, {"dally", "reproduce", "arguments", "pages"},
+                                         {"dally", "scenario", "policies", "many"})
     )
     if not known:
         raise UserError(f"{path} is not the record of a run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,9 @@ from typing import Any
 
 from dally.core.errors import UserError
 from dally.experiments.folder import slug, write_folder
-from dally.experiments.provenance import TRACE, policy_record, read_provenance
+from dally.experiments.provenance import TRACE, command_of, policy_record, read_provenance
 from dally.experiments.results import JOURNAL, run_policies
-from dally.simulator.digests import code_digest
+from dally.simulator.digests import code_digest, digest_of
 from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
 from dally.version import __version__
@@ -37,6 +37,8 @@ def run_again(folder: Path, out: Path | None = None, *, workers: int | None = No
     """`out`: keep what is made; otherwise it is thrown away once compared."""
     folder, out = folder.resolve(), None if out is None else out.resolve()
     about = read_provenance(folder)
+    if "reproduce" in about:
+        raise UserError(f"{folder} is of `{command_of(about)}`: `dally rerun` makes it again, Python does not")
     if "sweep" in about:
         return _sweep_again(folder, about, out, workers)
     with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
@@ -69,6 +71,18 @@ def _sweep_again(folder: Path, about: dict[str, Any], out: Path | None, workers:
         return Rerun(files, _state_notes(about))
 
 
+def reproduced_again(folder: Path, about: dict[str, Any], make: Callable[[list[str], Path], None],
+                     out: Path | None = None) -> Rerun:  # fmt: skip
+    """A folder of `dally reproduce`; `make` runs that command with these words into that folder."""
+    folder, out = folder.resolve(), None if out is None else out.resolve()
+    with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
+        target = Path(scratch) / "again" if out is None else out
+        for name, digest in about["files"].items():
+            _check_unchanged(folder, name, digest, digest_of(name))
+        make([about["reproduce"], *about["arguments"]], target)
+        return Rerun({name: _same(folder / name, target / name) for name in about["pages"]}, _state_notes(about))
+
+
 def scenario_of(about: dict[str, Any], folder: Path) -> Scenario:
     """The scenario of a record, or one sentence on why it cannot be made again."""
     values = dict(about["scenario"])
@@ -81,12 +95,16 @@ def scenario_of(about: dict[str, Any], folder: Path) -> Scenario:
     scenario = Scenario.of(values)
     found = scenario.files()
     for name, digest in about.get("files", {}).items():
-        if name not in found:
-            raise UserError(f"{folder} was made from {values[name]}, which is not there any more")
-        if found[name] != digest:
-            raise UserError(f"{values[name]} has changed since {folder} was made from it (sha256 {digest[:12]}… then, "
-                            f"{found[name][:12]}… now)")  # fmt: skip
+        _check_unchanged(folder, values[name], digest, found.get(name))
     return scenario
+
+
+def _check_unchanged(folder: Path, name: str, then: str, now: str | None) -> None:
+    if now is None:
+        raise UserError(f"{folder} was made from {name}, which is not there any more")
+    if now != then:
+        raise UserError(f"{name} has changed since {folder} was made from it (sha256 {then[:12]}… then, "
+                        f"{now[:12]}… now)")  # fmt: skip
 
 
 def _state_notes(about: dict[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import logging
 import queue
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -48,7 +49,7 @@ class Reopen(Exception):  # noqa: N818 - it says what to do
 class Hooks:
     """Who wants to know."""
 
-    written: Callable[[int, Instant], None] = lambda number, instant: None
+    written: Callable[[int, str], None] = lambda number, line: None
     decided: Callable[[float], None] = lambda seconds: None
     waited: Callable[[float], None] = lambda seconds: None
 
@@ -62,6 +63,7 @@ class Driver:
         self.lock = threading.RLock()  # of the scheduler, while somebody looks at it or it decides
         self.specs: dict[str, JobSpec] = {}
         self.submissions: dict[str, Submission] = {}
+        self._ids: list[str] = []  # of all submissions, in order, as far as somebody has asked
         self.held_back = HeldBack()
         self.stopped_asking = False  # True: nothing new is started any more
         self._wanted_policy, self._wanted_topology = policy, topology
@@ -119,9 +121,9 @@ class Driver:
         self.learned = Learned(topology)
         return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False)
 
-    def know(self, submission: Submission) -> None:
+    def know(self, submission: Submission, spec: JobSpec | None = None) -> None:
         """What a job runs, from what was handed in. From any thread."""
-        spec = read_spec(submission.spec)
+        spec = spec or read_spec(submission.spec)
         self.specs[submission.id] = spec
         self.submissions[submission.id] = submission
         job = self.scheduler.jobs.get(submission.id)
@@ -199,14 +201,14 @@ class Driver:
     def _write(self, instant: Instant) -> None:
         """The journal's sink: the instant, what it answers and the rows that follow, at once or not at all."""
         changed = self.board.after(instant, self.scheduler.view.topology)
-        self.database.append(instant, self._answered, changed)
+        line = self.database.append(instant, self._answered, changed)
         self._answered = []
         self.board.take(changed)
         for job, row in changed.items():
             self._some_ended |= row["ended"] is not None
             if row["started"] == instant.time and job in self.submissions:
                 self.hooks.waited(self.clock.unix(instant.time) - self.submissions[job].made)
-        self.hooks.written(self.database.instants - 1, instant)
+        self.hooks.written(self.database.instants - 1, line)
 
     def snapshot(self) -> None:
         """So that the next start has less to read. Not needed for anything else: what fails is tried again later."""
@@ -217,6 +219,13 @@ class Driver:
         except StoreUnavailableError as error:
             log.warning("no snapshot: %s", error)
         self._snapshot_at = self.database.instants
+
+    def ids_after(self, job: str | None) -> list[str]:
+        """Jobs in the order of their ids, from the one after this on."""
+        ids = self._ids
+        if len(ids) != len(self.submissions):  # they may have come in another order than they are counted in
+            ids = self._ids = sorted(self.submissions, key=id_order)
+        return ids if job is None else ids[bisect_right(ids, id_order(job), key=id_order) :]
 
     # --- what comes from outside ------------------------------------------------------------------------------
 
@@ -337,6 +346,12 @@ class Driver:
                 self._wait_for_the_store()
                 raise Reopen("the policy was changed while the store was away") from None
         self.world.nudge()
+
+
+def id_order(job: str) -> tuple[int, int]:
+    """Ids count: 9 before 10, 42_9 before 42_10."""
+    number, _, member = job.partition("_")
+    return int(number), int(member or -1)
 
 
 def _to_this(now: Topology, wanted: Topology) -> ev.MachinesChanged | None:

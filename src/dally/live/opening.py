@@ -7,7 +7,8 @@ import dataclasses
 from dally.core.errors import UserError
 from dally.live.config import ServiceConfig
 from dally.live.local.cluster import local_cluster
-from dally.live.local.engine import EngineRules, LocalEngine
+from dally.live.local.engine import LocalEngine
+from dally.live.local.watched import EngineRules
 from dally.live.metrics import LiveMetrics
 from dally.live.run import rules_of
 from dally.live.service import Service

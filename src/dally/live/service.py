@@ -11,15 +11,13 @@ import json
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
-from dally.core.journal import Instant
-from dally.core.journal_text import JournalText
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_to_plain
@@ -143,18 +141,14 @@ class Service:
             self._policy = policy
             self.database.note("policy", policy)
 
-    def _written(self, number: int, instant: Instant) -> None:
-        driver = self._driver
+    def _written(self, number: int, line: str) -> None:
         if self.metrics is not None:
             self.metrics.wrote()
-        topology = self._topology_now(driver)
-        if topology is not None:
-            with self._news:
-                self._recent.append((number, JournalText(topology).encode(instant)))
-                self._news.notify_all()
-
-    def _topology_now(self, driver: Driver | None) -> Topology | None:
-        return None if driver is None else driver.scheduler.view.topology
+        with self._news:
+            if self._recent and self._recent[-1][0] != number - 1:
+                self._recent.clear()  # somebody else has led meanwhile
+            self._recent.append((number, line))
+            self._news.notify_all()
 
     def _leading(self) -> Driver:
         driver = self._driver
@@ -173,18 +167,19 @@ class Service:
         for spec in specs:
             self.check(driver, spec)
         text = json.dumps([spec.plain() for spec in specs], sort_keys=True)
-        groups = [[(member, {**each.plain(), "user": each.user or user}) for member, each in expand(spec)]
+        groups = [[(member, each.model_copy(update={"user": each.user or user})) for member, each in expand(spec)]
                   for spec in specs]  # fmt: skip
-        handed = Handed(user, time.time(), groups, key, hashlib.sha256(text.encode()).hexdigest())
+        plain = [[(member, each.plain()) for member, each in group] for group in groups]
+        handed = Handed(user, time.time(), plain, key, hashlib.sha256(text.encode()).hexdigest())
         try:
             ids = self._intake.hand_in(handed)
         except StoreUnavailableError as error:
             raise Unavailable(f"nothing was accepted: the store does not answer ({error})") from error
-        flat = [each for group in groups for each in group]
-        for job, (_, plain) in zip(ids, flat, strict=True):
+        flat = [each for group in groups for _, each in group]
+        for job, spec in zip(ids, flat, strict=True):
             if job not in driver.submissions:
-                submission = Submission(job, user, handed.made, plain)
-                driver.know(submission)
+                submission = Submission(job, user, handed.made, spec.plain())
+                driver.know(submission, spec)
                 driver.feed(submission)
         if self.metrics is not None:
             self.metrics.submitted(len(ids))
@@ -240,18 +235,27 @@ class Service:
     # --- looking ----------------------------------------------------------------------------------------------
 
     def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
-             name: str | None = None) -> list[Row]:  # fmt: skip
+             name: str | None = None, array: str | None = None, after: str | None = None,
+             limit: int | None = None) -> list[Row]:  # fmt: skip
+        """Rows, oldest first; from the one after a job on, and so many, if that is asked for."""
         driver = self._leading()
-        found = []
-        for job, submission in list(driver.submissions.items()):
+        found: list[Row] = []
+        wanted = ((user, "user"), (queue, "queue"), (name, "title"))
+        for job in driver.ids_after(after):
             spec = driver.specs[job]
-            wanted = ((user, submission.spec.get("user", submission.who)), (queue, spec.queue), (name, spec.title))
-            if any(word is not None and word != own for word, own in wanted):
+            if any(word is not None and word != getattr(spec, what) for word, what in wanted) or \
+                    (array is not None and not job.startswith(f"{array}_")):  # fmt: skip
                 continue
-            row = self._row(driver, job)
-            if states is None or row["state"] in states:
-                found.append(row)
+            if states is None or _state(driver, job) in states:
+                found.append(self._row(driver, job))
+                if limit is not None and len(found) >= limit:
+                    break
         return found
+
+    def counts(self) -> dict[str, int]:
+        """Jobs by state."""
+        driver = self._leading()
+        return Counter(_state(driver, job) for job in driver.ids_after(None))
 
     def job(self, id: str) -> Row | None:
         """A row with `spec` and `history`."""
@@ -279,7 +283,7 @@ class Service:
             placed = machines(active.placement, driver.scheduler.view.topology)
         attempts = kept["attempts"] if kept else 0
         return {
-            "id": job, "name": spec.title, "user": submission.spec.get("user", submission.who),
+            "id": job, "name": spec.title, "user": spec.user or submission.who,
             "queue": spec.queue, "state": state, "gpus": spec.total_gpus, "priority": spec.priority,
             "attempts": attempts, "restarts": max(0, attempts - 1), "machines": placed,
             "submitted": submission.made,
@@ -295,13 +299,15 @@ class Service:
             view = driver.scheduler.view
             topology, drained = view.topology, driver.scheduler.books.drained
             jobs: dict[int, list[str]] = {}
+            taken: dict[int, int] = {}
             for active in driver.scheduler.books.holding.values():
                 for held in (active.placement, active.leaving):
-                    for machine, _ in held.slices if held is not None else ():
+                    for machine, mask in held.slices if held is not None else ():
                         jobs.setdefault(machine, []).append(active.id)
+                        taken[machine] = taken.get(machine, 0) | mask
             return [
                 {"name": machine.name, "gpu_type": machine.gpu_type, "gpus": machine.gpus,
-                 "free": 0 if machine.index in view.down else view.free.masks[machine.index].bit_count(),
+                 "free": machine.gpus - taken.get(machine.index, 0).bit_count(),
                  "state": "up" if machine.index not in view.down else "drained" if machine.name in drained else "down",
                  "jobs": sorted(set(jobs.get(machine.index, ())))}
                 for machine in topology.machines
@@ -359,7 +365,7 @@ class Service:
                 "policy": driver.scheduler.policy.name if driver is not None else None}  # fmt: skip
 
     def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
-        """Instants of the journal from this position on; waits so long if there is none."""
+        """Instants with their numbers, from this number on; waits so long if there is none."""
         self._leading()
         deadline = time.monotonic() + wait
         with self._news:
@@ -377,6 +383,17 @@ class Service:
             return [(number, json.loads(line)) for number, line in self.database.lines(position, limit)]
         except StoreUnavailableError as error:
             raise Unavailable(f"the store does not answer ({error})") from error
+
+
+def _state(driver: Driver, job: str) -> str:
+    """A job's state alone: what lists are filtered by."""
+    kept = driver.board.rows.get(job)
+    if kept is not None and kept["state"] is not None:
+        return str(kept["state"])
+    active = driver.scheduler.jobs.get(job)
+    if active is not None:
+        return active.state.value
+    return "held" if job in driver.held_back else "waiting"
 
 
 def _standing(driver: Driver, job: str, active: ActiveJob | None,

@@ -31,8 +31,13 @@ class Serving(Protocol):
         ...
 
     def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
-             name: str | None = None) -> list[Row]:  # fmt: skip
-        """Rows, newest last."""
+             name: str | None = None, array: str | None = None, after: str | None = None,
+             limit: int | None = None) -> list[Row]:  # fmt: skip
+        """Rows, newest last; from the one after a job on, and so many, if that is asked for."""
+        ...
+
+    def counts(self) -> dict[str, int]:
+        """Jobs by state."""
         ...
 
     def job(self, id: str) -> Row | None:

@@ -36,7 +36,10 @@ RESERVED = "DALLY_"  # what the service tells a job; nobody else sets it
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _JOB_ID = re.compile(r"^[0-9]{1,18}(_[0-9]{1,9})?$")
 _RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?$")
-_TIME_SCHEMA = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "examples": ["90s", "10m", "1.5h"]}]}
+_PART = "[0-9]+(-[0-9]+(:[0-9]+)?)?"  # of an array
+_TIMES: list[dict[str, Any]] = [{"type": "number", "exclusiveMinimum": 0, "maximum": 1e10},
+                                {"type": "string", "pattern": "^[1-9][0-9]{0,5}(s|m|h|d)$"}]  # fmt: skip
+_TIME_SCHEMA = {"anyOf": _TIMES, "examples": ["90s", "10m", 3600]}
 
 
 def _time(value: Any) -> Any:
@@ -161,7 +164,7 @@ class PlacementSpec(_Part):
     preferred: Label | None = None  # … worth waiting for, for so long
     wait: Annotated[
         Literal["auto", "none", "forever"] | float, BeforeValidator(_wait),
-        WithJsonSchema({"anyOf": [{"enum": ["auto", "none", "forever"]}, *_TIME_SCHEMA["anyOf"]]}),
+        WithJsonSchema({"anyOf": [{"enum": ["auto", "none", "forever"]}, *_TIMES]}),
     ] = "auto"  # fmt: skip
 
     @model_validator(mode="after")
@@ -191,9 +194,13 @@ class CheckpointSpec(_Part):
 class JobSpec(_Part):
     """Everything but the command and the number of GPUs may be left out."""
 
+    model_config = ConfigDict(json_schema_extra={
+        "anyOf": [{"required": ["gpus"]}, {"required": ["nodes", "gpus_per_node"]}]})  # fmt: skip
+
     command: Annotated[
         list[Word], BeforeValidator(_words), Field(min_length=1, max_length=10_000),
-        WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string"}]}),
+        WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+                                  {"type": "string", "minLength": 1}]}),
     ]  # fmt: skip
     gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)] | None = None
     nodes: Annotated[int, Field(ge=1, le=MOST_GPUS)] | None = None
@@ -214,11 +221,15 @@ class JobSpec(_Part):
     time_limit: Duration | None = None
     environment: Annotated[dict[str, Word], BeforeValidator(_variables), Field(max_length=2000)] = {}
     directory: PathText | None = None
-    array: Annotated[str, Field(max_length=2000), AfterValidator(_array)] | None = None
+    array: Annotated[
+        str, Field(max_length=2000), AfterValidator(_array),
+        WithJsonSchema({"type": "string", "pattern": f"^{_PART}(,{_PART})*$", "examples": ["0-9", "1,3,5"]}),
+    ] | None = None  # fmt: skip
     after: Annotated[list[JobId], Field(max_length=10_000)] = []
     after_ok: Annotated[list[JobId], Field(max_length=10_000)] = []
     begin: Annotated[
-        float, BeforeValidator(_begin), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})
+        float, BeforeValidator(_begin), WithJsonSchema({"anyOf": [_TIMES[1], {"type": "string", "format": "date-time"},
+                                                          {"type": "number", "minimum": 1e9, "maximum": 1e11}]}),
     ] | None = None  # fmt: skip
     processes: Literal["machine", "gpu"] = "machine"
     hold: bool = False

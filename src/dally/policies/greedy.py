@@ -8,6 +8,7 @@ the back of the order only as far as somebody in front needs their GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from dally.core.active import ActiveJob
@@ -16,6 +17,7 @@ from dally.core.policy import View
 from dally.core.ranking import Bucket, Key
 from dally.core.reasons import Reason, Token
 from dally.policies.placing import Rule
+from dally.policies.room import make_room
 
 Chosen = list[tuple[ActiveJob, Demand]]  # jobs to start, with the GPU type settled
 
@@ -23,7 +25,8 @@ Chosen = list[tuple[ActiveJob, Demand]]  # jobs to start, with the GPU type sett
 @lru_cache(maxsize=4096)
 def waits_for_gpus(demand: Demand) -> Wait:
     kind = f"{demand.gpu_type} " if demand.gpu_type else ""
-    return Wait(demand, Reason(Token.WAITING_FOR_GPUS, f"fewer than {demand.gpus} {kind}GPUs are free for it"))
+    return Wait(demand, Reason(Token.WAITING_FOR_GPUS, f"fewer than {demand.gpus} {kind}GPUs{demand.inside} are "
+                               "free for it"))  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -33,6 +36,8 @@ def waits_its_turn(demand: Demand) -> Wait:
 
 def plan_in_order(view: View, now: float, place: Rule) -> Plan:
     """Strict order: the first job that does not fit blocks all behind it."""
+    if view.waiting.inside:
+        return _plan_by_trying(view, now, place, preempt=False, lease=None, strict=True)
     heads = dict.fromkeys(view.waiting.buckets, 0)
     free = _free_counts(view)
     chosen: Chosen = []
@@ -55,6 +60,8 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
     """Order of rank, skipping what does not fit; with `preempt`, GPUs of jobs further back are for the taking."""
     if not view.waiting.buckets:
         return []
+    if view.waiting.inside:
+        return _plan_by_trying(view, now, place, preempt=preempt, lease=lease, strict=False)
     free = _free_counts(view)
     heads = dict.fromkeys(view.waiting.buckets, 0)
     back = _Back(view, now) if preempt else None
@@ -97,6 +104,52 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
     plan = _carry(view, evicted, chosen, place, lease)
     plan += [waits_for_gpus(demand) for demand in _still_waiting(view, evicted, chosen)]
     return plan
+
+
+def _plan_by_trying(view: View, now: float, place: Rule, *, preempt: bool, lease: float | None,
+                    strict: bool) -> Plan:  # fmt: skip
+    """The same order where somebody must be inside one domain: counts do not say whether it fits, so everybody is
+    placed when its turn has come, and GPUs are taken from no more jobs than open a domain for it."""
+    heads = dict.fromkeys(view.waiting.buckets, 0)
+    back = _Back(view, now) if preempt else None
+    behind: list[tuple[Key, ActiveJob]] = []  # hindmost first, as far as anybody has looked
+    evicted: dict[str, ActiveJob] = {}
+    chosen: Chosen = []
+    starts: Plan = []
+    blocked: Demand | None = None
+
+    def candidates(key: Key) -> Iterator[ActiveJob]:
+        assert back is not None
+        yield from (job for place, job in behind if place > key and job.id not in evicted)
+        while (found := back.pop_behind(key)) is not None:
+            behind.append(found[:2])
+            yield found[1]
+
+    with view.free.trial() as free:
+        while heads and blocked is None:
+            bucket, key = _first(view, heads, now)
+            demand = bucket.demand
+            placement = place(free, demand)
+            if placement is None and back is not None:
+                victims = make_room(free, demand, candidates(key))
+                for job in victims or ():
+                    assert job.placement is not None
+                    free.give(job.placement)
+                    evicted[job.id] = job
+                placement = None if victims is None else place(free, demand)
+            if placement is None:
+                if strict:
+                    blocked = demand
+                del heads[demand]  # free GPUs only get fewer: nobody else of this demand fits either
+                continue
+            job = bucket.job(heads[demand])
+            free.take(placement)
+            starts.append(Start(job.id, placement, lease))
+            chosen.append((job, demand))
+            _advance(heads, bucket)
+    still = _still_waiting(view, list(evicted.values()), chosen)
+    told = [waits_its_turn(d) if strict and d != blocked else waits_for_gpus(d) for d in still]
+    return [*(Preempt(job_id) for job_id in evicted), *starts, *told]
 
 
 class _Back:

@@ -19,6 +19,11 @@ Rule = Callable[[FreeGpus, Demand], Placement | None]
 
 def pools_for(free: FreeGpus, demand: Demand) -> list[Pool]:
     """The pools a demand could be met from now, the one with most free GPUs first."""
+    if demand.where is not None and demand.within is not None:
+        level = free.topology.level_index(demand.within)
+        inside = [pool for kind, pool in free.pools.items()
+                  if demand.gpu_type in (None, kind) and pool.domains_with(level, demand.gpus)]  # fmt: skip
+        return sorted(inside, key=lambda pool: -pool.total)
     if demand.gpu_type is not None:
         pool = free.pools.get(demand.gpu_type)
         return [pool] if pool is not None and pool.total >= demand.gpus else []
@@ -32,6 +37,11 @@ def place_any(free: FreeGpus, demand: Demand) -> Placement | None:
     """Pure counting: the first free GPUs there are."""
     for pool in pools_for(free, demand):
         some = pool.domains_with(free.topology.machine_level, 1)
+        if demand.where is not None and demand.within is not None:
+            window = _window(free, pool, demand)
+            if window is None:
+                return _innermost(free, pool, demand.gpus, tight=False)
+            some &= window
         return _fill(free, demand.gpus, bits(some))
     return None
 
@@ -54,7 +64,13 @@ def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
     """Over as many machines as possible, the emptiest first."""
     for pool in pools_for(free, demand):
         level = free.topology.machine_level
-        counts = {m: free.masks[m].bit_count() for m in bits(pool.domains_with(level, 1))}
+        some = pool.domains_with(level, 1)
+        if demand.where is not None and demand.within is not None:
+            window = _window(free, pool, demand)
+            if window is None:
+                return _innermost(free, pool, demand.gpus, tight=False)
+            some &= window
+        counts = {m: free.masks[m].bit_count() for m in bits(some)}
         machines = sorted(counts, key=lambda m: -counts[m])[: demand.gpus]
         share = dict.fromkeys(machines, 0)
         left = demand.gpus
@@ -65,6 +81,19 @@ def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
                     left -= 1
         return Placement.of((m, lowest_gpus(free.masks[m], count)) for m, count in share.items())
     return None
+
+
+def _window(free: FreeGpus, pool: Pool, demand: Demand) -> int | None:
+    """The machines of the first domain that holds a gang which must be inside one, as a bit set; None where a domain
+    is a machine or less, so that there is nothing to choose."""
+    topology = free.topology
+    assert demand.within is not None
+    level = topology.level_index(demand.within)
+    if level <= topology.machine_level:
+        return None
+    fitting = pool.domains_with(level, demand.gpus)
+    domain = topology.domains[level][(fitting & -fitting).bit_length() - 1]
+    return ((1 << (domain.stop - domain.start)) - 1) << domain.start
 
 
 RULES: dict[str, Rule] = {

@@ -23,32 +23,35 @@ from dally.report.wording import (
 NOTICEABLE = 0.03  # a change below 3 % is not worth a sentence
 
 
-def verdict(comparison: Comparison) -> str:
-    """Who won among those told the same, over whom, by how much and how far from what is possible; before it, what
-    cannot be."""
+def verdict(comparison: Comparison) -> list[str]:
+    """Who won among those told the same, over whom, by how much and how far from what is possible: a sentence for
+    each such group, the group of the best first. Before it, in the first, what cannot be."""
     alarms = [f"{run.summary.alarm}." for run in comparison.runs if run.summary.alarm]
-    return " ".join([*alarms, _verdict(comparison)])
+    first, *others = _verdict(comparison)
+    return [" ".join([*alarms, first]), *others]
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: Comparison) -> list[str]:
     ranked = comparison.ranked
     best = ranked[0]
     if best.summary.avg_jct is None:
-        return "No policy finished a job, so there is nothing to compare."
+        return ["No policy finished a job, so there is nothing to compare."]
     distance = _bound_text(best)
     if len(ranked) == 1:
-        return (f"{best.name} finishes {jobs_text(best.summary.finished)} with an average JCT of "
-                f"{time_text(best.summary.avg_jct)}{distance.replace(', and', ',')}.")  # fmt: skip
+        return [f"{best.name} finishes {jobs_text(best.summary.finished)} with an average JCT of "
+                f"{time_text(best.summary.avg_jct)}{distance.replace(', and', ',')}."]  # fmt: skip
     named = [replace(run.summary, policy=run.name) for run in ranked]
     groups = groups_of(named)  # ranked: the group of the best comes first
     said = []
     for number, group in enumerate(groups):
         members = [named[row] for row in group.members]
         sentence = headline(members) + (distance if number == 0 else "") + told_less(members, named)
-        said.append(f"told {group.told}, {sentence}" if len(groups) > 1 else sentence)
-    once = "" if all(len(group.members) == 1 for group in groups) else " (one run of each: no interval)"
-    text = ". ".join(f"{each[0].upper()}{each[1:]}" if len(groups) > 1 else each for each in said) + once
-    return f"It is {text}." if text.startswith("a tie: all") else f"{text}."
+        once = " (one run of each: no interval)" if len(members) > 1 else ""
+        if len(groups) > 1:
+            said.append(f"Told {group.told}, {sentence}{once}.")
+        else:
+            said.append(f"{'It is ' if sentence.startswith('a tie: all') else ''}{sentence}{once}.")
+    return said
 
 
 def _bound_text(run: ReportRun) -> str:

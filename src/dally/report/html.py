@@ -61,9 +61,11 @@ def render_report(runs: Sequence[ReportRun], *, title: str, baseline: str | None
                   chapters: Sequence[Chapter] = ()) -> str:  # fmt: skip
     comparison = compare(runs, baseline)
     data = _figures(comparison) | {"plots": {name: spec for each in chapters for name, spec in each.plots.items()}}
-    return render_page(title=title, subject=_subject(comparison), verdict=markup.prose(verdict(comparison)),
-                       lead=markup.prose(_lead(comparison)), sections=_sections(comparison, data, chapters),
-                       footer=_footer(comparison, notes), figures=data)  # fmt: skip
+    first, *others = verdict(comparison)
+    lead = '</p><p class="lead">'.join(markup.prose(text) for text in (" ".join(others), _lead(comparison)) if text)
+    return render_page(title=title, subject=_subject(comparison), verdict=markup.prose(first), lead=lead,
+                       sections=_sections(comparison, data, chapters), footer=_footer(comparison, notes),
+                       figures=data)  # fmt: skip
 
 
 def _subject(comparison: Comparison) -> str:

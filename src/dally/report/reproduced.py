@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from dally.core.topology import Topology
 from dally.report import markup
+from dally.report.alarm import below_bound
 from dally.report.bound import bounds_of
 from dally.report.chapters import Chapter, Steps, communication, timers
 from dally.report.compared import ReportRun
@@ -39,7 +40,8 @@ class Cell:
     def measured(cls, setting: paper.Setting, contenders: tuple[paper.Contender, ...], runs: Sequence[TimedRun],
                  topology: Topology) -> Cell:  # fmt: skip
         bounds = bounds_of(runs, topology)
-        summaries = tuple(summarise(run, topology, bound) for run, bound in zip(runs, bounds, strict=True))
+        figures = [summarise(run, topology, bound) for run, bound in zip(runs, bounds, strict=True)]
+        summaries = tuple(replace(each, alarm=below_bound(run, each)) for run, each in zip(runs, figures, strict=True))
         last = next(run.ledger.last_end for each, run in zip(contenders, runs, strict=True)
                     if each.policy == paper.AUTO) or 0.0  # fmt: skip
         late = tuple(sum((row.end or 0.0) > last for row in run.ledger.rows) for run in runs)

@@ -8,7 +8,7 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.errors import UserError
 from dally.core.job import Job
-from dally.core.journal import Entry, Odd, Rejected, flat
+from dally.core.journal import Entry, LetIn, Odd, Rejected, flat
 from dally.core.reasons import Reason
 from dally.core.sharing import Share
 from dally.core.topology import Topology
@@ -28,6 +28,7 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
         if isinstance(entry, ev.Arrived) and entry.job.id == job_id:
             job, waiting, told = entry.job, True, None
             wish = f" of type {job.gpu_type}" if job.gpu_type else ""
+            wish += f" inside one {job.within}" if job.within else ""
             yield f"{_at(now)}  submitted: {job.gpus} GPU{'s' if job.gpus > 1 else ''}{wish}" + (
                 f", {job.model}" if job.model else "")  # fmt: skip
         elif isinstance(entry, pl.Wait):
@@ -39,12 +40,15 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
             pass
         else:
             line = _line(entry, journal.topology)
+            if isinstance(entry, LetIn):
+                said.pop(job_id, None)
             if line is not None:
-                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Released))
+                waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Released, LetIn))
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
-            reason = said.get(job_id) or said.get(pl.Demand(job.gpus, job.gpu_type))
+            demand = pl.demand_of(job.gpus, job.gpu_type, job.within, job.prefers, job.wait)
+            reason = said.get(job_id) or said.get(demand)
             if reason is not None and reason != told:
                 told = reason
                 until = f"; until {_at(reason.until).strip()} at the latest" if reason.until is not None else ""
@@ -121,6 +125,8 @@ def _line(entry: Entry, topology: Topology) -> str | None:
         return f"did not start: {entry.cause}"
     if isinstance(entry, ev.Held):
         return f"held by its owner: {entry.why}" if entry.why else "held by its owner"
+    if isinstance(entry, LetIn):
+        return "let in by its queue"
     if isinstance(entry, ev.Released):
         return "released"
     if isinstance(entry, ev.ContactLost):

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from dally.core.errors import UserError
+from dally.core.events import MachinesChanged
 from dally.core.journal import Instant
 from dally.core.journal_text import JournalText
 from dally.core.topology import Topology
@@ -214,10 +215,13 @@ class Database:
         self._text = JournalText(topology)
 
     def append(self, instant: Instant, answered: Iterable[int] = (),
-               rows: Mapping[str, dict[str, Any]] | None = None) -> None:  # fmt: skip
-        """One decision, whole: the instant, the requests it answers, the rows that follow. Durable when it returns."""
+               rows: Mapping[str, dict[str, Any]] | None = None) -> str:  # fmt: skip
+        """One decision, whole: the instant, the requests it answers, the rows that follow. Durable when it returns;
+        the instant as text."""
         assert self._text is not None, "begin_text comes first"
-        text = JournalText(self._text.topology)  # a copy: what fails must not have followed new machines
+        text = self._text
+        if any(type(entry) is MachinesChanged for entry in instant.happened):
+            text = JournalText(text.topology)  # what fails must not have followed new machines
         line = text.encode(instant)
         with self._writing() as connection:
             self._must_lead(connection)
@@ -229,6 +233,7 @@ class Database:
                 self._upsert(connection, job, body)
         self.instants += 1
         self._text = text
+        return line
 
     def _upsert(self, connection: Connection, job: str, body: dict[str, Any]) -> None:
         if self._sqlite:

@@ -188,10 +188,24 @@ def test_a_job_that_lost_its_gpus_to_a_fault_starts_again_at_the_next_boundary()
     ("gavel[weights=a:x]", "weights='a:x' is not a list"),
     ("gavel[prices=V100]", "prices='V100' is not a list"),
     ("gavel[variant=released,backfill=true]", "variant=released has no"),
+    ("gavel[variant=released,optimum=corner]", "variant=released has no"),
+    ("gavel[objective=fifo,optimum=corner]", "optimum would do nothing here: of this objective there is one optimum"),
+    ("gavel[weights=a:2]", "weights would do nothing here: only objective=hierarchical knows entities"),
+    ("gavel[objective=cost,inside=fifo]", "inside would do nothing here: only objective=hierarchical knows entities"),
+    ("gavel[prices=V100:2]", "prices would do nothing here: only objective=cost and cost-slo count money"),
+    ("gavel[objective=hierarchical,cost_form=ratio]", "cost_form would do nothing here: only objective=cost and cost-slo"),
 ])  # fmt: skip
 def test_options_that_make_no_sense_are_refused(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         make_policy(text)
+
+
+@pytest.mark.parametrize("text", [
+    "gavel[objective=hierarchical,weights=a:2,inside=fifo]", "gavel[objective=cost,prices=V100:2,cost_form=ratio]",
+    "gavel[objective=cost-slo,cost_form=ratio]", "gavel[objective=makespan,optimum=central]",
+])  # fmt: skip
+def test_options_beside_the_objective_that_reads_them_are_taken(text: str) -> None:
+    assert make_policy(text).name == text
 
 
 def test_an_arrival_inside_a_round_costs_as_much_with_two_thousand_waiting_as_with_a_hundred() -> None:

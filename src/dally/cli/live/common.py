@@ -68,7 +68,8 @@ def whole(found: Client, ids: Iterable[str]) -> list[str]:
             found.get("jobs", id)
             meant.append(id)
         except NotFound:
-            members = [row["id"] for row in all_rows(found, array=id)[0]] if id.isdigit() else []
+            rows = all_rows(found, array=id)[0] if id.isdigit() else []
+            members = [row["id"] for row in rows if row["id"].startswith(f"{id}_")]  # whatever the service filters by
             if not members:
                 raise
             meant += members

@@ -37,16 +37,18 @@ def estimate_line(estimate: Any) -> Iterator[str]:
         yield f"estimated start: {estimate}"
         return
     low, high, likely = (estimate.get(name) for name in ("low", "high", "median"))
-    if low is not None and high is not None:
+    if low == high == 0:
+        yield "estimated start: at once"
+    elif low is not None and high is not None:
         middle = f", most likely {_in(likely)}" if likely is not None else ""
         yield f"estimated start: between {_in(low)} and {_in(high)} from now{middle}"
     elif estimate.get("why"):
         yield f"no estimate: {estimate['why']}"
 
 
-def sooner_lines(ways: Any) -> Iterator[str]:
+def sooner_lines(ways: Any, title: str = "it would start sooner:") -> Iterator[str]:
     if ways:
-        yield "it would start sooner:"
+        yield title
     for way in ways or ():
         if not isinstance(way, dict):
             yield f"  {way}"

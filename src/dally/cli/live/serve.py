@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @click.option("--config", "config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Configuration in YAML (docs/formats/service.md); options below win over it.")  # fmt: skip
 @click.option("--host", metavar="ADDRESS", show_default="127.0.0.1", help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), show_default="7433", help="Port to listen on; 0: any free one.")
+@click.option("--port", type=click.IntRange(0, 65535), show_default="$DALLY_PORT or 7433", envvar="DALLY_PORT",
+              help="Port to listen on; 0: any free one.")  # fmt: skip
 @click.option("--policy", "-p", metavar="P", show_default="dally", help="Policy in charge at first.")
 @click.option("--cluster", "-c", metavar="C", show_default="this machine's GPUs, or 8 virtual ones",
               help="2x2x4 (racks x machines x GPUs, virtual ones of this machine), or a cluster file.")  # fmt: skip

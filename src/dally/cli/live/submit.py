@@ -188,5 +188,6 @@ def _tell(answer: dict[str, Any]) -> None:
     place = f" on {where(answer['machines'])}" if answer.get("machines") else ""
     why = f": {answer['why']}" if answer.get("why") else ""
     print(f"{starts.get(answer['starts'], answer['starts'])}{place}{why}")
-    for line in (*estimate_line(answer.get("estimate")), *sooner_lines(answer.get("alternatives"))):
+    title = "it would fit as:" if answer["starts"] == "never" else "it would start sooner:"
+    for line in (*estimate_line(answer.get("estimate")), *sooner_lines(answer.get("alternatives"), title)):
         print(line)

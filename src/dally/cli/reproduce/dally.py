@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dally.cli.reproduce.folder import make_folder
+from dally.cli.reproduce.folder import Reproduction
 from dally.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -74,19 +74,20 @@ def dally(traces: tuple[str, ...], layers: Path | None, workloads: str | None, c
     loads = paper.read(traces, jobs) if traces else paper.drawn(kinds, jobs)
     settings = [paper.Setting(load, shape, fabric, network, layers)
                 for load in loads for shape in shapes for fabric in chosen_fabrics]  # fmt: skip
-    make_folder(out)
+    record = Reproduction(out)
     made = [paper.experiment(setting, seed) for setting in settings]  # what is wrong is said before anything runs
     cells: list[Cell] = []
     notes = list(dict.fromkeys([*paper.DIFFERENCES, *(note for each in made for note in notes_of(each))]))
     for setting, experiment in zip(settings, made, strict=True):
-        cell = _cell(setting, experiment, entries, workers, out, quiet)
+        cell = _cell(setting, experiment, entries, workers, record, quiet)
+        record.ran(setting.name, experiment, cell.summaries)
         cells.append(cell)
         if not as_json:
             print_table(*measured_table(cell), cell.title)
             print_table(*change_table(cell))
-    said = findings(cells)
+    said = [*record.alarms, *findings(cells)]
     if out is not None:
-        _write_overview(cells, said, notes, out)
+        _write_overview(cells, said, [*notes, *record.made_by()], record)
     if as_json:
         json.dump({"findings": said, "cells": [cell.as_dict() for cell in cells]}, sys.stdout, indent=2)
         print()
@@ -97,6 +98,7 @@ def dally(traces: tuple[str, ...], layers: Path | None, workloads: str | None, c
         print_notes(notes)
         if out is not None and not as_json:
             click.echo(f"report: {out / 'index.html'}")
+    record.end()
 
 
 def _listed(text: str) -> list[str]:
@@ -123,7 +125,7 @@ def _contenders(policies: str | None) -> tuple[Contender, ...]:
 
 
 def _cell(setting: Setting, experiment: PaperExperiment, entries: tuple[Contender, ...], workers: int | None,
-          out: Path | None, quiet: bool) -> Cell:  # fmt: skip
+          record: Reproduction, quiet: bool) -> Cell:  # fmt: skip
     """Run one cell, and write its report while its ledgers are at hand."""
     from dally.cli.progress import Progress
     from dally.experiments.measuring import notes_of
@@ -136,16 +138,21 @@ def _cell(setting: Setting, experiment: PaperExperiment, entries: tuple[Contende
         runs = paper.compare(experiment, [each.policy for each in entries], workers=workers, report=progress)
     topology = experiment.topology
     cell = Cell.measured(setting, entries, runs, topology)
-    if out is not None:
-        write_cell(cell, runs, topology, out / f"{setting.name}.html", [*paper.DIFFERENCES, *notes_of(experiment)])
+    if record.out is not None:
+        write_cell(cell, runs, topology, record.page(f"{setting.name}.html"),
+                   [*paper.DIFFERENCES, *notes_of(experiment), *record.made_by()])  # fmt: skip
     return cell
 
 
-def _write_overview(cells: Sequence[Cell], said: Sequence[str], notes: Sequence[str], out: Path) -> None:
-    import json
-
+def _write_overview(cells: Sequence[Cell], said: Sequence[str], notes: Sequence[str],
+                    record: Reproduction) -> None:  # fmt: skip
+    from dally.experiments.folder import write_json
+    from dally.experiments.measuring import TIMING
     from dally.report.reproduced import write_overview
 
-    write_overview(cells, said, notes, out / "index.html")
-    figures = {"findings": list(said), "cells": [cell.as_dict() for cell in cells]}
-    (out / "results.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write_overview(cells, said, notes, record.page("index.html"))
+    found = [cell.as_dict() for cell in cells]
+    for cell in found:  # what is the same whenever it is run again
+        cell["policies"] = [{name: value for name, value in each.items() if name not in TIMING}
+                            for each in cell["policies"]]  # fmt: skip
+    write_json({"findings": list(said), "cells": found}, record.page("results.json"))

@@ -1,37 +1,135 @@
-"""What every reproduction does with its results: a folder for them, whole or not at all, and a report."""
+"""What every reproduction does with its runs: measured against their bound, pages, and a record of how it was made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
 
 from dally.core.errors import UserError
 
 if TYPE_CHECKING:
+    from dally.report.metrics import Summary
     from dally.simulator.experiment import Experiment
     from dally.simulator.run import Run
 
-
-def make_folder(out: Path | None) -> None:
-    if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out {out}: the folder cannot be made: {error.strerror}") from error
+_NO_MATTER = ("out", "workers", "as_json", "quiet")  # options that change no result
 
 
-def check_all_ran(runs: list[Run], wanted: int) -> None:
+class Reproduction:
+    """One `dally reproduce PAPER`, from its options to its end.
+
+    Made inside the command, whose options it reads: they are the record that makes the folder again.
+    """
+
+    def __init__(self, out: Path | None) -> None:
+        context = click.get_current_context()
+        self.out = out
+        self._paper = str(context.info_name)
+        self._arguments, self._files = _given(context)
+        self._experiments: list[dict[str, Any]] = []
+        self._pages: list[str] = []
+        self._alarms: list[str] = []
+        if out is not None:
+            from dally.experiments.folder import make_folder
+
+            make_folder(out, out)
+
+    def measured(self, name: str, experiment: Experiment, runs: Sequence[Run]) -> list[Summary]:
+        """The figures of runs that are compared, against one bound; whoever is below it is remembered."""
+        from dally.report.alarm import below_bound
+        from dally.report.bound import bounds_of
+        from dally.report.metrics import summarise
+
+        topology = experiment.topology
+        found = [summarise(run, topology, bound) for run, bound in zip(runs, bounds_of(runs, topology), strict=True)]
+        found = [replace(each, alarm=below_bound(run, each)) for run, each in zip(runs, found, strict=True)]
+        self.ran(name, experiment, found)
+        return found
+
+    def ran(self, name: str, experiment: Experiment, summaries: Sequence[Summary]) -> None:
+        """Write down what was run, where somebody else measured it."""
+        self._alarms += [f"{name}: {summary.alarm}" for summary in summaries if summary.alarm]
+        if self.out is None:
+            return
+        from dally.simulator.digests import trace_digest
+
+        trace = experiment.trace
+        self._experiments.append({
+            "name": name, "trace": trace.name, "jobs": len(trace), "trace_digest": trace_digest(trace),
+            "gpus": experiment.topology.gpus, "network": experiment.network, "seed": experiment.seed,
+            "policies": [summary.policy for summary in summaries],
+        })  # fmt: skip
+
+    def page(self, name: str) -> Path:
+        """Where a page goes; one that is written again is the same page."""
+        assert self.out is not None
+        if name not in self._pages:
+            self._pages.append(name)
+        return self.out / name
+
+    def report(self, name: str, title: str, experiment: Experiment, runs: Sequence[Run], summaries: Sequence[Summary],
+               notes: Sequence[str]) -> None:  # fmt: skip
+        from dally.report.html import ReportRun, write_report
+
+        if self.out is None:
+            return
+        parts = [ReportRun(run.policy, summary, run.ledger, experiment.topology)
+                 for run, summary in zip(runs, summaries, strict=True)]  # fmt: skip
+        write_report(parts, self.page(name), title=title, baseline=parts[0].name, notes=[*notes, *self.made_by()])
+
+    def made_by(self) -> list[str]:
+        """How a page was made, for its notes."""
+        from dally.experiments.folder import made_again
+
+        return made_again(self._record())
+
+    def _record(self) -> dict[str, Any]:
+        from dally.simulator.digests import code_digest
+        from dally.version import __version__
+
+        return {"dally": __version__, "code": code_digest(), "reproduce": self._paper, "arguments": self._arguments,
+                "files": self._files, "experiments": self._experiments, "pages": self._pages,
+                "folder": str(Path.cwd())}  # fmt: skip
+
+    @property
+    def alarms(self) -> list[str]:
+        return list(self._alarms)
+
+    def end(self) -> None:
+        """The record beside the pages, and exit code 3 where a run was below its bound."""
+        from dally.cli.ending import end
+        from dally.experiments.folder import write_json
+        from dally.experiments.provenance import PROVENANCE
+
+        if self.out is not None:
+            write_json(self._record(), self.out / PROVENANCE)
+        end(self._alarms)
+
+
+def _given(context: click.Context) -> tuple[list[str], dict[str, str]]:
+    """The options that were typed, as words of a command line; and digests of the files they name."""
+    from dally.simulator.digests import digest_of
+
+    words: list[str] = []
+    files: dict[str, str] = {}
+    for option in context.command.params:
+        name = option.name or ""
+        if name in _NO_MATTER or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [option.opts[0]] if isinstance(each, bool) else [option.opts[0], str(each)]
+            digest = digest_of(str(each)) if name in ("traces", "trace", "layers", "throughputs") else None
+            if digest is not None:
+                files[str(each)] = digest
+    return words, files
+
+
+def check_all_ran(runs: Sequence[Run], wanted: int) -> None:
     if len(runs) < wanted or not all(run.complete for run in runs):
         raise UserError("interrupted before every policy had run")
-
-
-def write_report(title: str, experiment: Experiment, runs: list[Run], path: Path, notes: Sequence[str]) -> None:
-    from dally.report.bound import bounds_of
-    from dally.report.html import ReportRun, write_report
-    from dally.report.metrics import summarise
-
-    topology = experiment.topology
-    parts = [ReportRun(run.policy, summarise(run, topology, bound), run.ledger, topology)
-             for run, bound in zip(runs, bounds_of(runs, topology), strict=True)]  # fmt: skip
-    write_report(parts, path, title=title, baseline=parts[0].name, notes=notes)

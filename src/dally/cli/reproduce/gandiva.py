@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dally.cli.reproduce.folder import check_all_ran, make_folder, write_report
+from dally.cli.reproduce.folder import Reproduction, check_all_ran
 
 if TYPE_CHECKING:
     from dally.simulator.experiment import Experiment
@@ -35,7 +35,7 @@ def gandiva(jobs: int, draws: int, seed: int, load: float, out: Path | None, qui
     from dally.core.units import show_time
     from dally.simulator.reproduce import gandiva as paper
 
-    make_folder(out)
+    made = Reproduction(out)
     rows: list[list[str]] = []
     places: list[list[str]] = []
     for mix in paper.MIXES:
@@ -43,6 +43,8 @@ def gandiva(jobs: int, draws: int, seed: int, load: float, out: Path | None, qui
         apart: dict[str, list[list[float]]] = {paper.STILL: [], paper.GANDIVA: []}
         for draw in range(seed, seed + draws):
             experiment, (exclusive, shared, still) = _gandiva_runs(jobs, draw, load, mix, quiet)
+            runs = [outcome.run for outcome in (exclusive, shared, still)]
+            figures = made.measured(f"{mix} mix, draw {draw}", experiment, runs)
             gains[0].append(100 * (shared.seen.throughput() / exclusive.seen.throughput() - 1))
             gains[1].append(paper.feedback_gain(shared, exclusive))
             gains[2].append(exclusive.average_jct / shared.average_jct)
@@ -54,10 +56,8 @@ def gandiva(jobs: int, draws: int, seed: int, load: float, out: Path | None, qui
         for policy, found in apart.items():
             quarters = [paper.spread(each, 1) for each in zip(*found, strict=True)]
             places.append([f"{mix} mix", paper.TITLES[policy], *quarters])
-        if out is not None:
-            title = f"Gandiva's comparison again: {mix} mix, load {load:g}"
-            runs = [outcome.run for outcome in (exclusive, shared, still)]
-            write_report(title, experiment, runs, out / f"gandiva-{mix}.html", paper.DIFFERENCES)
+        title = f"Gandiva's comparison again: {mix} mix, load {load:g}"
+        made.report(f"gandiva-{mix}.html", title, experiment, runs, figures, paper.DIFFERENCES)
     title = f"180 GPUs: 45 servers of 4 {paper.GPU}; {jobs:,} jobs, load {load:g}, draws: {draws}"
     print_table(["", "Gandiva against exclusive GPUs", "published", "measured"], rows, title)
     print_table(["", "", "first quarter", "second", "third", "last"], places,
@@ -72,6 +72,7 @@ def gandiva(jobs: int, draws: int, seed: int, load: float, out: Path | None, qui
         print_notes(paper.DIFFERENCES)
         if out is not None:
             click.echo(f"reports: {', '.join(str(out / f'gandiva-{mix}.html') for mix in paper.MIXES)}")
+    made.end()
 
 
 def _gandiva_runs(jobs: int, seed: int, load: float, mix: str, quiet: bool) -> tuple[Experiment, list[Outcome]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dally.cli.reproduce.folder import check_all_ran, make_folder, write_report
+from dally.cli.reproduce.folder import Reproduction, check_all_ran
 
 
 @click.command()
@@ -33,12 +33,10 @@ def gavel(quick: bool, jobs: int | None, rates: tuple[float, ...], trace: Path |
     from dally.cli.printing import print_notes, print_table
     from dally.cli.progress import Progress
     from dally.core.units import show_time
-    from dally.report.bound import Bound
-    from dally.report.metrics import summarise
     from dally.simulator.reproduce import gavel as paper
     from dally.traces import load_trace
 
-    make_folder(out)
+    made = Reproduction(out)
     setting = paper.Setting(jobs or (120 if quick else 240), seed, load_trace(str(trace)) if trace else None,
                             read_throughputs(throughputs) if throughputs else None)  # fmt: skip
     chosen: tuple[float, ...] = rates or ((2.0,) if quick or trace else paper.RATES)
@@ -48,35 +46,36 @@ def gavel(quick: bool, jobs: int | None, rates: tuple[float, ...], trace: Path |
         with Progress(quiet) as progress:
             experiment, runs = paper.against_load(setting, rate, objectives, workers=workers, report=progress)
         check_all_ran(runs, 2 * len(objectives))
+        figures = made.measured(f"average JCT at {rate:g} jobs an hour", experiment, runs)
         for i, objective in enumerate(objectives):
             aware, blind = (paper.average_jct(run) for run in runs[2 * i : 2 * i + 2])
             rows.append([paper.TITLES[objective], "as traced" if trace else f"{rate:g}/h", show_time(aware),
                          show_time(blind), paper.UP_TO, f"{blind / aware:.2f} ×"])  # fmt: skip
-        if out is not None:
-            title = f"Gavel's comparison again: average JCT at {rate:g} jobs an hour"
-            write_report(title, experiment, runs, out / "load.html", paper.DIFFERENCES)
+        title = f"Gavel's comparison again: average JCT at {rate:g} jobs an hour"
+        made.report("load.html", title, experiment, runs, figures, paper.DIFFERENCES)
     head = ["objective", "load", "aware", "blind", "published", "measured"]
     print_table(head, rows, f"Average JCT, {len(experiment.trace):,} jobs, the middle half measured")
     with Progress(quiet) as progress:
         experiment, runs = paper.all_at_once(setting, workers=workers, report=progress)
     check_all_ran(runs, 2)
+    made.measured("makespan", experiment, runs)
     aware, blind = (paper.makespan(run) for run in runs)
     print_table(head, [[paper.TITLES["makespan"], "all at once", show_time(aware), show_time(blind), paper.UP_TO,
                         f"{blind / aware:.2f} ×"]], "Makespan")  # fmt: skip
     with Progress(quiet) as progress:
         experiment, runs = paper.money(setting, chosen[0], workers=workers, report=progress)
     check_all_ran(runs, len(paper.COST_POLICIES))
-    money = [summarise(run, experiment.topology, Bound(None, None)) for run in runs]
+    money = made.measured("cost", experiment, runs)
     first = money[0].cost_dollars or 1.0
     print_table(["policy", "GPU time", "of the first", "deadlines missed", "average JCT"],
                 [[paper.COST_POLICIES[s.policy], f"${s.cost_dollars or 0:,.0f}",
                   f"{(s.cost_dollars or 0) / first:.2f} ×", f"{s.deadlines_missed} of {s.deadlines}",
                   show_time(s.avg_jct or 0.0)] for s in money],
                 "Cost, with SLOs of 1.2, 2 and 10 times the run time")  # fmt: skip
-    if out is not None:
-        write_report("Gavel's comparison again: cost", experiment, runs, out / "cost.html", paper.DIFFERENCES)
+    made.report("cost.html", "Gavel's comparison again: cost", experiment, runs, money, paper.DIFFERENCES)
     with Progress(quiet) as progress:
         experiment, run = paper.hierarchy(setting, workers=workers, report=progress)
+    made.measured("hierarchical fairness", experiment, [run])
     shares = paper.shares_over_time(experiment, run)
     total, until = sum(paper.WEIGHTS.values()), show_time(paper.all_have_work(run))
     print_table(["entity", "weight", "due", *(f"{25 * i}–{25 * i + 25} %" for i in range(len(shares)))],
@@ -87,3 +86,4 @@ def gavel(quick: bool, jobs: int | None, rates: tuple[float, ...], trace: Path |
         print_notes(paper.DIFFERENCES)
         if out is not None:
             click.echo(f"reports: {out / 'load.html'}, {out / 'cost.html'}")
+    made.end()

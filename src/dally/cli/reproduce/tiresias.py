@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dally.cli.reproduce.folder import check_all_ran, make_folder, write_report
+from dally.cli.reproduce.folder import Reproduction, check_all_ran
 
 
 @click.command()
@@ -30,7 +30,7 @@ def tiresias(quick: bool, draws: int | None, seed: int, loads: tuple[float, ...]
     from dally.cli.progress import Progress
     from dally.simulator.reproduce import tiresias as paper
 
-    make_folder(out)
+    made = Reproduction(out)
     count = draws or (1 if quick else 3)
     for setting in (paper.TESTBED, paper.QUICK) if quick else paper.SETTINGS:
         rows: list[list[str]] = []
@@ -40,12 +40,13 @@ def tiresias(quick: bool, draws: int | None, seed: int, loads: tuple[float, ...]
                 with Progress(quiet) as progress:
                     experiment, runs = paper.compare(setting, draw, load, workers=workers, report=progress)
                 check_all_ran(runs, len(paper.POLICIES))
+                figures = made.measured(f"{setting.name}, load {load:g}, draw {draw}", experiment, runs)
                 by_name = dict(zip(paper.POLICIES, runs, strict=True))
                 for said, found in zip(setting.published, gains, strict=True):
                     found.append(paper.gain(by_name[said.policy], by_name[said.against]))
-            if out is not None:  # of the highest load's last draw in the end
-                title = f"Tiresias' comparison again: {setting.title}, load {load:g}"
-                write_report(title, experiment, runs, out / f"{setting.name}.html", paper.DIFFERENCES)
+            # of the highest load's last draw in the end
+            title = f"Tiresias' comparison again: {setting.title}, load {load:g}"
+            made.report(f"{setting.name}.html", title, experiment, runs, figures, paper.DIFFERENCES)
             for said, found in zip(setting.published, gains, strict=True):
                 rows.append([paper.TITLES[said.policy], paper.TITLES[said.against], f"{load:g}", said.text,
                              paper.spread([each.average for each in found]),
@@ -57,3 +58,4 @@ def tiresias(quick: bool, draws: int | None, seed: int, loads: tuple[float, ...]
         print_notes(paper.DIFFERENCES)
         if out is not None:
             click.echo(f"reports: {', '.join(str(out / f'{s.name}.html') for s in paper.SETTINGS)}")
+    made.end()

@@ -28,16 +28,20 @@ def write_page(result: SweepResult, path: Path, notes: Sequence[str]) -> None:
     if not spec.axes:
         sections.append(markup.section("figures", "Figures", "Means over the seeds.", _named_axis(result, None, bars)))
     said = "".join(f"<li>{markup.prose(line)}</li>" for figure in spec.figures for line in headlines(result, figure))
+    alarms = "".join(f"<li>{escape(cell)}: {escape(alarm)}</li>" for cell, alarm in result.alarms)
     failed = "".join(f"<li>{escape(cell)}: {escape(why)}</li>" for cell, why in result.failures)
     lead = f"{len(result.failures)} cells failed, {result.missing} have not been run." \
         if result.failures or result.missing else ""  # fmt: skip
+    if alarms:
+        lead = f"{len(result.alarms)} cells did what is proved impossible. {lead}".rstrip()
     remarks = "".join(f"<li>{escape(note)}</li>" for note in notes)
     page = render_page(
         title=spec.name,
         subject=f"{len(spec):,} cells: {len(spec.labels)} policies, {len(spec.seeds)} seeds"
                 + "".join(f", {len(values)} × {axis}" for axis, values in spec.axes.items()),
         verdict="First and second at each place, among those told the same", lead=markup.prose(lead),
-        sections=f'<div class="card"><ul>{said}</ul></div>' + "".join(sections)
+        sections=(markup.section("alarms", "Below the lower bound", "", f"<ul>{alarms}</ul>") if alarms else "")
+                 + f'<div class="card"><ul>{said}</ul></div>' + "".join(sections)
                  + (markup.section("failures", "What failed", "", f"<ul>{failed}</ul>") if failed else ""),
         footer=f'<h2 id="notes">How it was made</h2><ul class="notes">{remarks}</ul>'
                f"<p>Every cell with its whole configuration is in {RESULTS}.</p>{made_by()}",

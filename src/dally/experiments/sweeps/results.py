@@ -47,6 +47,7 @@ class SweepResult:
     cells: pl.DataFrame
     lines: tuple[Line, ...]
     failures: tuple[tuple[str, str], ...]  # cell, why
+    alarms: tuple[tuple[str, str], ...]  # cell, what it did that is proved impossible
     missing: int  # cells that have not been run
     interrupted: bool
     notes: tuple[str, ...]
@@ -110,7 +111,7 @@ def _first_before_second(lines: Sequence[Line], figure: str) -> str | None:
 
 def collect(spec: SweepSpec, store: CellStore, out: Path, *, interrupted: bool = False) -> SweepResult:
     """Read the cells of this sweep back, write them as one table, and sum up."""
-    failures, missing, codes = [], 0, set()
+    failures, alarms, missing, codes = [], [], 0, set()
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal missing
@@ -125,6 +126,8 @@ def collect(spec: SweepSpec, store: CellStore, out: Path, *, interrupted: bool =
                     yield _row(cell, {"error": failure["error"]})
                 continue
             codes.add(found.get("code"))
+            if found["figures"].get("alarm"):
+                alarms.append((cell.label, str(found["figures"]["alarm"])))
             timing = {f"{TIMING_PREFIX}{name}": value for name, value in found["timing"].items()}
             yield _row(cell, {"error": None, **found["figures"], **timing})
 
@@ -133,8 +136,8 @@ def collect(spec: SweepSpec, store: CellStore, out: Path, *, interrupted: bool =
     notes = []
     if codes - {code_digest()}:
         notes.append("some cells were made by another state of the program's code; take a new folder to run them anew")
-    return SweepResult(spec, out, frame, tuple(_lines(spec, frame)), tuple(failures), missing, interrupted,
-                       tuple(notes))  # fmt: skip
+    return SweepResult(spec, out, frame, tuple(_lines(spec, frame)), tuple(failures), tuple(alarms), missing,
+                       interrupted, tuple(notes))  # fmt: skip
 
 
 def _row(cell: Cell, found: dict[str, Any]) -> dict[str, Any]:

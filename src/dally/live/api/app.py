@@ -37,7 +37,7 @@ def make_app(service: Serving, auth: Auth, limits: LimitsConfig | None = None, l
     for each in (jobs, cluster, events):
         app.include_router(each.router)
     handle_errors(app)
-    service.metrics.watch(service.jobs, service.nodes, service.health)
+    service.metrics.watch(service.counts, service.nodes, service.health)
     app.add_middleware(Front, limits=limits or LimitsConfig(), metrics=service.metrics, log_requests=log_requests)
     _with_schemas(app)
     return app

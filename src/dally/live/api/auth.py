@@ -7,14 +7,16 @@ in a browser: the first are told apart by the owner of the connection, the secon
 from __future__ import annotations
 
 import getpass
+import ipaddress
 import os
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from dally.core.errors import UserError
 from dally.live.api.peer import owner_of
-from dally.live.errors import Forbidden, Unauthorized
+from dally.live.errors import Forbidden, Unauthorized, Unavailable
 from dally.live.tokens import Caller, TokenFile
 
 _HERE = ("127.0.0.1", "localhost", "::1")
@@ -43,7 +45,10 @@ class Auth:
         if given is None:
             raise Unauthorized("this service wants a token: set DALLY_API_TOKEN, or send `Authorization: Bearer TOKEN`")
         scheme, _, token = given.partition(" ")
-        found = self.tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+        try:
+            found = self.tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+        except UserError as error:
+            raise Unavailable(f"nobody can be let in: {error}", 5.0) from None
         if found is None:
             raise Unauthorized("the token is not one of this service's")
         return found
@@ -63,11 +68,16 @@ class Auth:
 
     def _refuse_neighbours(self, request: Request) -> None:
         client, server = request.client, request.scope.get("server")
-        if client is None or not server or client.host not in ("127.0.0.1", "::1"):
-            return  # no socket of this machine: a test, or something that listens in our place
+        if client is None or not server:
+            return  # no socket at all: called in this process
+        try:
+            ipaddress.ip_address(client.host)
+        except ValueError:
+            return  # likewise
         user = self._peer((client.host, client.port), (server[0], server[1]))
-        if user is not None and user not in (0, os.getuid()):
-            raise Unauthorized(f"this service has no tokens and belongs to {self.owner.name}; others need a token")
+        if user not in (0, os.getuid()):
+            raise Unauthorized(f"this service has no tokens and answers {self.owner.name} alone; others need a token "
+                               "(`dally token add`)")  # fmt: skip
 
 
 def local_user() -> str:

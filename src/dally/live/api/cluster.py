@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -12,7 +13,9 @@ from dally.live.api.asking import Admin, Body, Service, Who
 from dally.live.api.rows import PROBLEMS, Done, Health, NodeRow
 from dally.live.errors import Invalid, NotFound
 from dally.live.serving import Serving
+from dally.policies.options import make_policy
 
+_TAKES_OVER = 2.0  # seconds that are waited for a policy to be in charge
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)
 Machine = Annotated[str, Path(max_length=500, description="Name of a machine; it may have slashes: rack0/m1.")]
 _POLICY_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/json": {
@@ -74,7 +77,12 @@ def set_policy(service: Service, caller: Admin, body: Body) -> Response:
         raise Invalid("policy: a policy of one's own is put in charge by the configuration or `dally serve --policy`; "
                       "over the network only installed ones are")  # fmt: skip
     service.set_policy(written, caller.name)
-    return answer(service.policy())
+    wanted = make_policy(written).name
+    until = time.monotonic() + _TAKES_OVER
+    while service.policy()["policy"] != wanted and time.monotonic() < until:
+        time.sleep(0.02)  # it is accepted; the service puts it in charge between two decisions
+    found = service.policy()
+    return answer(found, 200 if found["policy"] == wanted else 202)
 
 
 @router.get("/v1/snapshot", response_model=dict[str, Any])

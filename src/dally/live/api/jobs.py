@@ -84,15 +84,13 @@ def listing(service: Service, caller: Who,
     if not caller.admin and user not in (None, caller.name):
         raise Forbidden(f"user: {caller.name} sees no jobs of others")
     wanted = user if caller.admin else caller.name
-    rows = service.jobs(states=states, user=_clean(wanted), queue=_clean(queue), name=_clean(name))
-    if array is not None:
-        rows = [row for row in rows if row["id"].startswith(f"{array}_")]
     if cursor is not None:
         try:
-            after = order(known_id(cursor))
+            known_id(cursor)
         except NotFound:
             raise Invalid(f"cursor: {cursor[:60]!r} is none of this listing") from None
-        rows = [row for row in rows if order(row["id"]) > after]
+    rows = service.jobs(states=states, user=_clean(wanted), queue=_clean(queue), name=_clean(name), array=array,
+                        after=cursor, limit=limit + 1)  # fmt: skip
     page = rows[:limit]
     others = None if caller.admin else _others(service, caller)
     return answer({"jobs": page, "next": page[-1]["id"] if len(rows) > limit else None, "others": others})
@@ -118,12 +116,6 @@ def _clean(text: str | None) -> str | None:
 def _others(service: Serving, caller: Caller) -> dict[str, int]:
     rows = service.jobs(states=frozenset(ACTIVE))
     return dict(Counter(row["state"] for row in rows if not caller.may_see(row.get("user"))))
-
-
-def order(id: str) -> tuple[int, int]:
-    """Ids count: 9 before 10, 42_9 before 42_10."""
-    number, _, member = id.partition("_")
-    return int(number), int(member) if member else -1
 
 
 @router.get("/{id}", response_model=JobDetail)

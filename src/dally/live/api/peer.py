@@ -1,7 +1,8 @@
-"""Whose process is at the other end of a loopback connection: the kernel's table of connections says it."""
+"""Whose process is at the other end of a connection inside this machine: the kernel's table of connections says it."""
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 import sys
@@ -9,10 +10,42 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _ERROR = 4, 20, 1, 2  # of linux/netlink.h and linux/sock_diag.h
+_ANY = 0xFFFFFFFF
+_UID_AT = 16 + 4 + 48 + 12  # behind the header, four bytes of state, the addresses, three counters
+
+Address = tuple[str, int]
 
 
-def owner_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """User id of the process that connects from `client` to `server`, both of this machine; None where nobody knows."""
+def owner_of(client: Address, server: Address) -> int | None:
+    """User id of the process that connects from `client` to `server`; None where the kernel knows of no such
+    connection, or does not tell."""
+    try:
+        return _asked(client, server)
+    except OSError:
+        return _looked_up(client, server)
+
+
+def _asked(client: Address, server: Address) -> int | None:
+    """About this one connection: as quick with many connections as with few."""
+    family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
+    near, far = (socket.inet_pton(family, host).ljust(16, b"\0") for host in (client[0], server[0]))
+    asked = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, _ANY) + struct.pack("!HH", client[1], server[1])
+    asked += near + far + struct.pack("=III", 0, _ANY, _ANY)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.sendto(struct.pack("=IHHII", 16 + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked, (0, 0))
+        answer = kernel.recv(8192)
+    if struct.unpack_from("=H", answer, 4)[0] == _ERROR:
+        number = -struct.unpack_from("=i", answer, 16)[0]
+        if number == errno.ENOENT:
+            return None
+        raise OSError(number, "the kernel does not tell")
+    return int(struct.unpack_from("=I", answer, _UID_AT)[0])
+
+
+def _looked_up(client: Address, server: Address) -> int | None:
+    """In the whole table, where the kernel answers no questions about one connection."""
     near, far = set(_spellings(*client)), set(_spellings(*server))
     for table in _TABLES:
         try:

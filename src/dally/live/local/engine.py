@@ -21,52 +21,21 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dally.live.engine import Began, Exited, NotBegun, Order, Report, Stepped, Vanished
-from dally.live.local import environment, leftovers, shim
-from dally.live.local.folder import AttemptFolder, Look, Stage, folders
-from dally.live.local.progress import stepped
+from dally.live.engine import Began, Exited, NotBegun, Order, Report, Vanished
+from dally.live.local import cgroups, environment, leftovers, shim
+from dally.live.local.folder import ENDED, AttemptFolder, Look, Stage, folders, prepare_state, sweep
+from dally.live.local.watched import EngineRules as EngineRules
+from dally.live.local.watched import Watched
 
 Key = tuple[str, int]
 _ALIVE = (Stage.STARTING, Stage.RUNNING)
-_ENDED = (Stage.VOID, Stage.REFUSED, Stage.OVER, Stage.GONE)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineRules:
-    """How the engine of this machine behaves, where one may want it otherwise."""
-
-    log_size: int = 8_000_000  # bytes of one file of output
-    log_files: int = 8  # files of output that are kept per attempt, at least 2
-    keep: float = 7 * 86400.0  # seconds that the output of an attempt is kept after its end
-    look_every: float = 1.0  # seconds between looks at all attempts
-    look_without_hints: float = 0.2  # … where nobody can send hints
-    steps_every: float = 1.0  # seconds between two reports of what a job says of itself, at least
-    stubborn: float = 5.0  # seconds a shim has to obey before it is killed itself
-
-
-class Watched:
-    """An attempt whose end has not been reported."""
-
-    __slots__ = ("began", "folder", "handle", "killed_after", "order", "process", "progress", "said", "said_at", "told")
-
-    def __init__(self, folder: AttemptFolder, order: dict[str, Any]) -> None:
-        self.folder, self.order = folder, order
-        self.process: subprocess.Popen[bytes] | None = None  # its shim, where this engine started it
-        self.handle: int | None = None  # pidfd of the shim
-        self.began = False  # whether that was reported
-        self.killed_after: float | None = None  # when a shim that does not obey is killed
-        self.progress = 0  # time of the progress file that was read last
-        self.said: Stepped | None = None  # what the job said of itself last
-        self.told: Stepped | None = None  # … and what of that was reported
-        self.said_at = 0.0  # when it was
 
 
 class LocalEngine:
-    """Implements `live.engine.Engine`."""
+    """Implements `live.engine.Engine`. Several may look at one state; each attempt is begun by one of them at most."""
 
     shares = True
 
@@ -75,7 +44,7 @@ class LocalEngine:
         self.rules, self.devices = rules or EngineRules(), devices or {}
         self.state = Path(state).absolute()
         self.attempts = self.state / "attempts"
-        self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        prepare_state(self.attempts)
         self._lock = threading.RLock()
         self._watched: dict[Key, Watched] = {}
         self._reports: deque[Report] = deque()
@@ -92,6 +61,7 @@ class LocalEngine:
         self._to_reap: list[subprocess.Popen[bytes]] = []  # shims that are about to end
         self._socket = self._listen()
         self._shim = self._compiled()
+        self._cgroup = cgroups.own_cgroup()
         self._closed = False
 
     def _listen(self) -> socket.socket | None:
@@ -160,7 +130,7 @@ class LocalEngine:
             "command": list(program.command), "directory": str(directory), "signal": int(number),
             "grace": program.grace, "time_limit": program.time_limit, "reference": program.reference,
             "output": str(directory / program.output) if program.output is not None else None,
-            "log_size": self.rules.log_size, "log_files": self.rules.log_files,
+            "cgroup": self._cgroup, "log_size": self.rules.log_size, "log_files": self.rules.log_files,
             "environment": environment.common(order, folder=folder.path, state=self.state, token=token, report=report,
                                               port=port),
             "ranks": environment.ranks(order, self.devices),
@@ -186,11 +156,9 @@ class LocalEngine:
                 if folder.make_void():
                     self._look_soon(key)
                     return
-            if folder.command(f"leave {grace!r}" if grace > 0 else "out"):
-                watched = self._watched.get(key)
-                if watched is not None:
-                    late = time.monotonic() + grace + self.rules.stubborn
-                    watched.killed_after = min(late, watched.killed_after or late)
+            asked = "leave" if grace > 0 else "out"
+            if folder.command(f"leave {grace!r}" if grace > 0 else "out") and key in self._watched:
+                self._watched[key].killed_after.setdefault(asked, time.monotonic() + grace + self.rules.stubborn)
 
     def suspend(self, job: str, attempt: int) -> None:
         self._folder((job, attempt)).command("suspend")
@@ -205,14 +173,14 @@ class LocalEngine:
             if watched is None:
                 folder = self._folder(key)
                 watched = self._watched[key] = Watched(folder, folder.order())
-            watched.began, watched.progress, watched.told = False, 0, None
+            watched.anew()
             self._look_soon(key)
 
     def forget(self, job: str, attempt: int) -> None:
         key = (job, attempt)
         with self._lock:
             folder = self._folder(key)
-            if folder.look().stage in _ENDED:
+            if folder.look().stage in ENDED:
                 self._drop(key)
                 folder.forget()
 
@@ -269,8 +237,8 @@ class LocalEngine:
                     if watched is None:
                         continue
                     self._look_at.add(key)
-                    if message["kind"] == "step" and message["token"] == watched.order.get("token"):
-                        watched.said = stepped(*key, message, watched.order.get("reference")) or watched.said
+                    if message["kind"] == "step":
+                        watched.hear(message)
             except OSError:
                 return
             except (ValueError, KeyError, TypeError):
@@ -292,7 +260,7 @@ class LocalEngine:
                 self._look(key, watched)
         if now >= self._next_sweep:
             self._next_sweep = now + 600.0
-            self._sweep()
+            sweep(self.attempts, self.rules.keep)
 
     def _look(self, key: Key, watched: Watched) -> None:
         if watched.process is not None and watched.process.poll() is not None:
@@ -308,13 +276,13 @@ class LocalEngine:
         """Nobody has begun it. Nobody shall, unless this engine has just sent somebody to do so."""
         folder = watched.folder
         if not folder.path.exists():  # removed by hand: that says nothing about its processes
-            mark = f"DALLY_PROGRESS={folder.path / 'progress'}"
+            mark, token = f"DALLY_PROGRESS={folder.path / 'progress'}", watched.order.get("token")
             if watched.began or leftovers.marked(mark):
                 if watched.handle is not None:
                     with contextlib.suppress(OSError):
                         signal.pidfd_send_signal(watched.handle, signal.SIGKILL)
                 gone = leftovers.put_out(mark)
-                return Look(Stage.GONE if gone else Stage.UNKNOWN, cause="its folder is gone")
+                return Look(Stage.GONE if gone else Stage.UNKNOWN, cause="its folder is gone", token=token)
         if watched.process is not None:
             return Look(Stage.UNCLAIMED)
         complaint = folder.complaint()
@@ -332,47 +300,46 @@ class LocalEngine:
         if seen.stage in (Stage.RUNNING, Stage.OVER, Stage.GONE) and not watched.began:
             watched.began = True
             self._reports.append(Began(*key))
-            self._progress(key, watched)
+            self._steps(watched, read=True)
         if seen.stage is Stage.OVER:
-            self._progress(key, watched)
+            self._steps(watched, read=True)
             self._over(key, Exited(*key, seen.code, seen.cause))
         elif seen.stage is Stage.GONE:
-            if seen.token is None or leftovers.put_out(f"DALLY_TOKEN={seen.token}"):
-                self._progress(key, watched)
+            if self._put_out(watched, seen):
+                self._steps(watched, read=True)
                 self._over(key, Vanished(*key, seen.cause))
         elif seen.stage in _ALIVE:
-            now = time.monotonic()
-            if watched.began and now >= watched.said_at + self.rules.steps_every:
-                if self._socket is None:
-                    self._progress(key, watched)
-                self._tell_steps(watched)
+            if watched.began:
+                self._steps(watched, read=self._socket is None, every=self.rules.steps_every)
             self._insist(watched, seen)
 
+    def _put_out(self, watched: Watched, seen: Look) -> bool:
+        """What a dead shim left behind; False if some of it is still there."""
+        if seen.token is None:
+            return True
+        alone = cgroups.put_out(watched.order.get("cgroup"), seen.token)
+        return leftovers.put_out(f"DALLY_TOKEN={seen.token}") and alone
+
     def _insist(self, watched: Watched, seen: Look) -> None:
-        """A shim that does not obey, being stopped or stuck, is killed; its ranks die with it."""
-        if watched.killed_after is not None and time.monotonic() > watched.killed_after:
+        """A shim that does not hear, being stopped or stuck, is killed; its ranks die with it. One that has heard is
+        left to wait for its ranks: those with much memory on a GPU take their time to die."""
+        if seen.asked in ("leave", "out"):
+            watched.killed_after.pop("leave", None)
+        if seen.asked == "out":
+            watched.killed_after.pop("out", None)
+        if watched.killed_after and time.monotonic() > min(watched.killed_after.values()):
             handle = leftovers.handle_of(seen.pid, seen.start)
             if handle is not None:
                 with contextlib.suppress(OSError):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 os.close(handle)
 
-    def _progress(self, key: Key, watched: Watched) -> None:
-        """What the job wrote down of itself, which says more than its messages where some were not heard."""
-        path = watched.folder.path / "progress"
-        with contextlib.suppress(OSError, ValueError):
-            written = path.stat().st_mtime_ns
-            if written != watched.progress:
-                watched.progress = written
-                message = json.loads(path.read_bytes())
-                if isinstance(message, dict):
-                    watched.said = stepped(*key, message, watched.order.get("reference")) or watched.said
-        self._tell_steps(watched)
-
-    def _tell_steps(self, watched: Watched) -> None:
-        if watched.said is not None and watched.said != watched.told:
-            watched.told, watched.said_at = watched.said, time.monotonic()
-            self._reports.append(watched.said)
+    def _steps(self, watched: Watched, *, read: bool, every: float = 0.0) -> None:
+        if read:
+            watched.read_progress()
+        report = watched.steps(every)
+        if report is not None:
+            self._reports.append(report)
 
     def _over(self, key: Key, report: Report) -> None:
         self._ended.add(self._watched[key].folder.path.name)
@@ -402,16 +369,6 @@ class LocalEngine:
         self._look_at.add(key)
         self.wake()
 
-    def _sweep(self) -> None:
-        """Remove what is older than anybody wanted to keep."""
-        for folder in folders(self.attempts):
-            key = (folder.job, folder.attempt)
-            with contextlib.suppress(OSError):
-                old = time.time() - max(entry.stat().st_mtime for entry in (folder.path, *folder.path.glob("out.log")))
-                forgotten = (folder.path / "claim").exists() and not (folder.path / "order.json").exists()
-                if old > self.rules.keep and forgotten and key not in self._watched and folder.look().stage in _ENDED:
-                    folder.remove()
-
     def wake(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self._waker, b"!")
@@ -429,8 +386,9 @@ class LocalEngine:
             living = []
             for folder in folders(self.attempts):
                 if folder.path.name not in self._ended:
-                    stage = folder.look().stage
-                    if stage in _ALIVE:
+                    seen = folder.look()
+                    stage = seen.stage
+                    if stage in _ALIVE or (stage is Stage.GONE and leftovers.marked(f"DALLY_TOKEN={seen.token}")):
                         living.append(folder)
                     elif stage in (Stage.VOID, Stage.REFUSED, Stage.OVER):
                         self._ended.add(folder.path.name)

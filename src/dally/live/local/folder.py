@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from dally.core.errors import UserError
 from dally.live.local import shim
 
 
@@ -41,6 +43,9 @@ class Stage(Enum):
     UNKNOWN = "unknown"  # its folder cannot be read at this moment
 
 
+ENDED = (Stage.VOID, Stage.REFUSED, Stage.OVER, Stage.GONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """What a look into the folder shows."""
@@ -51,6 +56,7 @@ class Look:
     pid: int | None = None  # of the shim
     start: str | None = None  # when that process began: with its pid its identity
     token: str | None = None  # what its processes carry in their environment
+    asked: str = ""  # whether the shim has heard that it is to leave, or to be put out
 
 
 class AttemptFolder:
@@ -124,7 +130,7 @@ class AttemptFolder:
         if record is None:
             return Look(Stage.STARTING if held else Stage.GONE, cause="its record is gone", token=token)
         state, cause = record["state"], str(record.get("cause", ""))
-        who = (record.get("pid"), record.get("start"), record.get("token", token))
+        who = (record.get("pid"), record.get("start"), record.get("token", token), str(record.get("asked", "")))
         if state == "exited":
             return Look(Stage.OVER, int(record["code"]), cause, *who)
         if state == "refused":
@@ -198,3 +204,35 @@ def folders(attempts: Path) -> Iterator[AttemptFolder]:
         job, _, number = name.rpartition(".")
         if job and number.isdecimal():
             yield AttemptFolder(attempts, unquote(job), int(number))
+
+
+def prepare_state(attempts: Path) -> None:
+    """Make the folder of all attempts, and see that its file system can do what everything here stands on."""
+    trial = attempts / f".trial-{os.getpid()}"
+    try:
+        attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(trial, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.link(trial, f"{trial}-link")
+        finally:
+            os.close(file)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EEXIST, errno.EAGAIN):  # these pass
+            raise UserError(f"{attempts} cannot hold attempts (files, locks, hard links): {error.strerror}") from None
+    finally:
+        for path in (trial, Path(f"{trial}-link")):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def sweep(attempts: Path, keep: float) -> None:
+    """Remove what was forgotten and has not been written to for so many seconds."""
+    for folder in folders(attempts):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.path.stat().st_mtime <= keep:
+                continue
+            age = time.time() - max(path.stat().st_mtime for path in (folder.path, *folder.path.glob("out.log")))
+            forgotten = (folder.path / "claim").exists() and not (folder.path / "order.json").exists()
+            if age > keep and forgotten and folder.look().stage in ENDED:
+                folder.remove()

@@ -70,6 +70,11 @@ class Record:
         self.fields = read_record(path) or {"turn": 0}
         self._file = os.open(path, os.O_RDWR)
 
+    def note(self, **fields: Any) -> None:
+        """What is good to know and no more."""
+        with contextlib.suppress(OSError):
+            self.write(**fields)
+
     def write(self, durable: bool = False, **fields: Any) -> None:
         self.fields = {**self.fields, **fields, "turn": self.fields["turn"] + 1}
         os.pwrite(self._file, packed(self.fields), self.fields["turn"] % 2 * SLOT)
@@ -109,6 +114,15 @@ def descendants(root: int) -> list[tuple[int, str]]:
         found += children
         front = [pid for pid, _ in children]
     return found
+
+
+def cgroup_of(parent: str, token: str) -> str:
+    return f"{parent}/dally-{token}"
+
+
+def write_to(path: str, text: str) -> None:
+    with contextlib.suppress(OSError), open(path, "w") as file:  # noqa: PTH123
+        file.write(text)
 
 
 def send(pid: int, number: int) -> None:
@@ -188,6 +202,7 @@ class Gang:
         self._pipes: dict[int, bytes] = {}  # pipe of a rank → the line it has begun
         self._signalled: set[int] = set()
         self._clock = time.monotonic()
+        self._cgroup = cgroup_of(order["cgroup"], order["token"]) if order["cgroup"] else None
         self.wakes, woken = os.pipe()  # a byte for every signal that comes
         os.set_blocking(self.wakes, False)
         os.set_blocking(woken, False)
@@ -196,6 +211,9 @@ class Gang:
 
     def start(self) -> str | None:
         """Start all ranks; if one cannot be, the cause."""
+        if self._cgroup is not None:
+            with contextlib.suppress(OSError):
+                os.mkdir(self._cgroup)  # noqa: PTH102
         errors = [self._spawn(rank) for rank in range(len(self.order["ranks"]))]
         cause = None
         for pipe in errors:
@@ -216,11 +234,14 @@ class Gang:
                 _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # a shim that is killed leaves no rank behind
                 if os.getppid() != me:
                     os._exit(127)  # it was killed before the line above
+                if self._cgroup is not None:
+                    write_to(f"{self._cgroup}/cgroup.procs", "0")
                 nothing = os.open("/dev/null", os.O_RDONLY)
                 for given, taken in ((nothing, 0), (writing, 1), (writing, 2)):
                     os.dup2(given, taken)
                 for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
                 os.chdir(self.order["directory"])
                 environment = {**self.order["environment"], **self.order["ranks"][rank]}
                 os.execvpe(self.order["command"][0], self.order["command"], environment)
@@ -329,15 +350,27 @@ class Gang:
         """Put out everybody below; return when they are gone, since only then are their GPUs free."""
         pause = 0.002
         while True:
+            if self._cgroup is not None:
+                write_to(f"{self._cgroup}/cgroup.kill", "1")
             for pid, _ in descendants(os.getpid()):
                 send(pid, signal.SIGKILL)
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
             except ChildProcessError:
-                return
+                if self._cgroup is None or self._gone(self._cgroup):
+                    return
             time.sleep(pause)
             pause = min(0.1, pause * 2)
+
+    @staticmethod
+    def _gone(cgroup: str) -> bool:
+        """Remove the cgroup, which can be done when nobody is in it."""
+        try:
+            os.rmdir(cgroup)  # noqa: PTH106
+        except OSError as error:
+            return error.errno != errno.EBUSY
+        return True
 
     def code(self) -> int:
         """0 if all ranks ended so; 143 if all others saved and left; else that of the first who did neither."""
@@ -410,7 +443,7 @@ def hint(order: dict[str, Any], kind: str) -> None:
         sender.sendto(message.encode(), order["report"])
 
 
-def attend(gang: Gang, control: int) -> None:
+def attend(gang: Gang, control: int, record: Record) -> None:
     """Until all ranks are gone."""
     gang.poll.register(control, select.POLLIN)
     commands = b""
@@ -428,6 +461,8 @@ def attend(gang: Gang, control: int) -> None:
                 *whole, commands = (commands + os.read(control, 4096)).split(b"\n")
                 for command in whole:
                     gang.obey(command)
+                    if command.startswith((b"leave", b"out")):
+                        record.note(asked=command[:5].decode(errors="replace").strip())
             else:
                 gang.pump(source)
 
@@ -452,9 +487,9 @@ def run(folder: str, order: dict[str, Any], control: int) -> None:
             gang.clean()
             record.write(durable=True, state="refused", cause=cause)
             return
-        record.write(state="running")
+        record.note(state="running")
         hint(order, "began")
-        attend(gang, control)
+        attend(gang, control, record)
     finally:
         gang.clean()
         gang.drain()

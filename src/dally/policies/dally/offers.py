@@ -35,10 +35,8 @@ from dally.core.states import State
 from dally.core.units import show_time
 from dally.policies.dally.lanes import Lane, Lanes, key_of
 from dally.policies.dally.tiers import Tiers
-from dally.policies.dally.timers import Histories, Timers
+from dally.policies.dally.timers import NO_LIMIT, Histories, Timers
 from dally.policies.greedy import waits_for_gpus
-
-NO_LIMIT = "without limit"  # of a timer that never runs out
 
 
 def network_sensitivity(view: View, job: ActiveJob, now: float) -> float:
@@ -163,15 +161,17 @@ class _Round:
         return Start(job.id, placement, self.rules.lease)
 
     def _waits(self, demand: Demand) -> tuple[float, ...]:
-        """The timers, 0 at tiers too small for the gang."""
+        """The timers, 0 at tiers too small for the gang, or nearer than it asks for."""
         waits = self.timers.waits(self.memory, demand, self.now)
-        small = self.tiers.smallest(demand)
+        small = self.tiers.wanted(demand)
+        if demand.wait is not None:  # its owner's, in the place of ours
+            waits = (demand.wait,) * len(waits)
         return (0.0,) * small + waits[small:] if small else waits
 
     def _lease_ended(self, free: FreeGpus, job: ActiveJob) -> Extend | Migrate | Preempt:
         held = job.placement
         assert held is not None
-        demand = Demand(held.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
+        demand = Demand(held.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type, job.demand.where)
         keeps = all(free.has(machine, mask) for machine, mask in held.slices)
         room = self.tiers.nearest(free, demand)
         waits = self._waits(job.demand)
@@ -235,7 +235,7 @@ class _Round:
         return said
 
     def _declined(self, demand: Demand) -> Wait:
-        smallest = self.tiers.smallest(demand)
+        smallest = min(self.tiers.wanted(demand), self.tiers.count - 1)
         return _declined(demand, tuple(self.tiers.names[smallest:]), self._waits(demand)[smallest:])
 
     def _waits_for(self, free: FreeGpus, job: ActiveJob, room: int, threshold: float) -> Reason:

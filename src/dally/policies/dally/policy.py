@@ -38,6 +38,7 @@ class Dally(PolicyBase):
     title: ClassVar[str] = "dally"
     source: ClassVar[str] = "Dally, arXiv 2401.16492"
     preempts = True
+    heeds_wishes = True
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -60,6 +60,15 @@ class Tiers:
             found = self._smallest[demand] = next(large, self.count - 1)
         return found
 
+    def wanted(self, demand: Demand) -> int:
+        """The innermost tier the gang waits for: the one it prefers, where it is large enough for it."""
+        if demand.prefers is None:
+            return self.smallest(demand)
+        level = self.topology.level_index(demand.prefers)
+        if demand.within is not None:
+            level = min(level, self.topology.level_index(demand.within))
+        return max(self.smallest(demand), level - self.own)
+
     def nearest(self, free: FreeGpus, demand: Demand) -> int | None:
         """The innermost tier at which so many GPUs are free in one domain."""
         pools = pools_for(free, demand)
@@ -95,11 +104,13 @@ class Tiers:
         return max(max(free.pools[kind].counts[self.own + tier]) for kind in kinds)
 
     def place(self, free: FreeGpus, demand: Demand, tier: int) -> Placement | None:
-        """The gang inside one domain of a tier, after the rule of `fit`."""
+        """The gang inside one domain of a tier, after the rule of `fit`, and of the level it must be inside of."""
         level = self.own + tier
+        if demand.within is not None:
+            level = min(level, self.topology.level_index(demand.within))
         for pool in pools_for(free, demand):
             if pool.domains_with(level, demand.gpus):
-                if self.fit == "first" and tier > 0:
+                if self.fit == "first" and level > self.own:
                     return self._first_fit(free, pool, demand.gpus, level)
                 return place_within(free, pool, demand.gpus, level, tight=self.fit == "best")
         return None

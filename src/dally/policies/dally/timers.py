@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from dally.core.memory import Memory, Table
 from dally.core.plan import Demand
 
+NO_LIMIT = "without limit"  # of a timer that never runs out
 _ROUNDING = 1e-9  # a mean of equal delays must not be rounded up to the next lease
 
 History = tuple[tuple[float, float], ...]  # when an offer of one tier was taken, after how many leases; oldest first

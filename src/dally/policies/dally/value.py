@@ -27,7 +27,9 @@ from dally.core.units import show_time
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.forecast import Forecast, ValueMemory
 from dally.policies.dally.tiers import Tiers
+from dally.policies.dally.timers import NO_LIMIT
 from dally.policies.greedy import waits_for_gpus
+from dally.policies.room import make_room
 
 AGEING = 0.1  # a job waits at most ten times what it still needs before nothing newer passes it
 MARGIN = 2.0  # GPUs are taken from jobs with so many times the remaining GPU time: no two jobs swap for ever
@@ -48,7 +50,7 @@ class Declined(NamedTuple):
     tier: int
     offered: int
     until: float
-    expected: float
+    expected: float | None  # None: its owner says how long it waits, and nobody has looked
 
 
 class Value:
@@ -105,6 +107,8 @@ class Value:
     def tell(self, view: View, job: ActiveJob, said: Declined, now: float) -> Wait | None:
         """Its own reason. The evidence: the tier it waits for, the one it was offered, when the first is expected."""
         names = self.tiers.names
+        if said.expected is None:
+            return self._tell_as_told(job, said)
         evidence = (names[said.tier], names[said.offered], said.expected)
         wait = said.until - job.last_change
         before = view.reasons.get(job.id)
@@ -116,6 +120,18 @@ class Value:
                     f"expected in {show_time(said.expected - now)}; that is worth a wait of {show_time(wait)}, "
                     f"of which {show_time(said.until - now)} are left")  # fmt: skip
         return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, said.until, evidence))
+
+    def _tell_as_told(self, job: ActiveJob, said: Declined) -> Wait:
+        """Of a job whose owner says how long it waits. The evidence: the two tiers, and that time."""
+        names, wait = self.tiers.names, job.demand.wait
+        assert wait is not None
+        self.told.add(job.id)
+        long = NO_LIMIT if wait == math.inf else f"for {show_time(wait)}"
+        evidence = (names[said.tier], names[said.offered], NO_LIMIT if wait == math.inf else wait)
+        sentence = (f"offered {job.gpus} GPUs of one {names[said.offered]}, it waits for one {names[said.tier]}, "
+                    f"{long}, as its owner says")  # fmt: skip
+        until = said.until if wait < math.inf else None
+        return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, until, evidence))
 
     def untell(self, view: View, still: Container[str], reasons: Mapping[Demand, Wait]) -> list[Wait]:
         """Jobs whose own reason no longer holds say what their demand says. `still`: who declines or starts."""
@@ -167,7 +183,8 @@ class _Round:
                     continue
                 if isinstance(answer, Declined):
                     self.waits.append((job, answer))
-                    self.forecast.expects(job, answer.tier, answer.expected)
+                    if answer.expected is not None:
+                        self.forecast.expects(job, answer.tier, answer.expected)
                     asked[demand] += 1
                 else:
                     free.take(answer)
@@ -214,7 +231,7 @@ class _Round:
 
     def _answer(self, free: FreeGpus, job: ActiveJob) -> Placement | Declined | None:
         """GPUs it takes, what it would rather wait for, or None where it can have none."""
-        room, smallest = self.tiers.nearest(free, job.demand), self.tiers.smallest(job.demand)
+        room, smallest = self.tiers.nearest(free, job.demand), self.tiers.wanted(job.demand)
         if room is None or room > smallest:
             taken = self._take_from_others(free, job, smallest)
             if taken is not None:
@@ -227,7 +244,7 @@ class _Round:
             return None
         placement = self.tiers.place(free, job.demand, room)
         assert placement is not None
-        return self._rather_waits(job, placement, self.tiers.smallest(job.demand), room) or placement
+        return self._rather_waits(job, placement, self.tiers.wanted(job.demand), room) or placement
 
     def _left(self, job: ActiveJob) -> float:
         return self.forecast.left(job)
@@ -237,6 +254,8 @@ class _Round:
         return job.gpus * (self.forecast.size(job) - AGEING * job.starvation(self.now))
 
     def _rather_waits(self, job: ActiveJob, placement: Placement, smallest: int, room: int) -> Declined | None:
+        if job.demand.wait is not None:
+            return self._waits_as_told(job, job.demand.wait, smallest, room)
         here = self.forecast.run_time(job, placement)
         best: Declined | None = None
         gain = 0.0
@@ -251,6 +270,11 @@ class _Round:
                 best = Declined(tier, room, until, expected)
         return best
 
+    def _waits_as_told(self, job: ActiveJob, wait: float, wanted: int, room: int) -> Declined | None:
+        """Its owner says for how long, whatever it is worth."""
+        until = job.last_change + wait
+        return Declined(wanted, room, until, None) if wanted < room and self.now < until else None
+
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, tier: int) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
         least = MARGIN * max(0.0, self._aged(job))
@@ -259,6 +283,9 @@ class _Round:
                    and self.poles.may_lose_gpus(v, job, need)]  # fmt: skip
         if not victims:
             return None
+        if job.demand.within is not None and self.tiers.nearest(free, job.demand) is None:
+            room = make_room(free, job.demand, (victim for _, victim in victims))
+            return None if room is None else self._evict_for(free, job, room, None)
         best: tuple[int, list[ActiveJob]] | None = None
         level = self.tiers.own + tier
         for kind in ((job.demand.gpu_type,) if job.demand.gpu_type else tuple(free.pools)):
@@ -282,14 +309,18 @@ class _Round:
                 lost = sum(victim.gpus for victim in chosen.values())
                 if need <= 0 and (best is None or lost < best[0]):
                     best = (lost, list(chosen.values()))
-        if best is None:
-            return None
-        for victim in best[1]:
+        return None if best is None else self._evict_for(free, job, best[1], tier)
+
+    def _evict_for(self, free: FreeGpus, job: ActiveJob, victims: Sequence[ActiveJob],
+                   tier: int | None) -> Placement | None:  # fmt: skip
+        """Their GPUs are free, and the gang gets its own at a tier; None: at the nearest there is."""
+        for victim in victims:
             assert victim.placement is not None
             free.give(victim.placement)
             self.evicted[victim.id] = victim
             self.forecast.left_gpus(victim)
-        return self.tiers.place(free, job.demand, tier)
+        found = self.tiers.nearest(free, job.demand) if tier is None else tier
+        return None if found is None else self.tiers.place(free, job.demand, found)
 
     def _moves(self, free: FreeGpus) -> Plan:
         """Running jobs that free GPUs would bring nearer together, where that saves more than it costs."""
@@ -303,7 +334,8 @@ class _Round:
             held = job.placement
             if held is None or job.id in self.evicted:
                 continue
-            demand = Demand(held.gpus, self.view.topology.machines[held.slices[0][0]].gpu_type)
+            kind = self.view.topology.machines[held.slices[0][0]].gpu_type
+            demand = Demand(held.gpus, kind, job.demand.where)
             room = self.tiers.nearest(free, demand)
             if room is None or room > self.tiers.of(held):
                 continue

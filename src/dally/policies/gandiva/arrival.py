@@ -24,13 +24,14 @@ def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool
     size = demand.gpus
     level = free.topology.machine_level
     pools = pools_for(free, demand)
-    for candidates in (servers.affine(size), servers.idle):
+    for candidates in (servers.affine(size), servers.idle) if servers.any_part(demand.within) else ():
         for pool in pools:
             server = _emptiest(pool, level, size, candidates)
             if server is not None:
                 return Placement(((server, lowest_gpus(free.masks[server], size)),), size)
     for pool in pools:
-        found = place_best_fit(free, Demand(size, pool.gpu_type))  # step 3; large gangs: whole servers first
+        # step 3; large gangs: whole servers first
+        found = place_best_fit(free, Demand(size, pool.gpu_type, demand.where))
         if found is not None and not (near and len(found.slices) > servers.fewest(pool.gpu_type, size)):
             return found
     return None
@@ -54,7 +55,7 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
     """Step 4: the group with the fewest turns, if one more keeps the height within the limit."""
     found: tuple[int, Placement] | None = None
     for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.view.topology.gpu_types:
-        lowest = servers.lowest(Class(gpu_type, demand.gpus))
+        lowest = servers.lowest(Class(gpu_type, demand.gpus), demand.within)
         if lowest is not None and lowest[0] < limit and (found is None or lowest[0] < found[0]):
             found = lowest[0], lowest[1].placement
     return None if found is None else found[1]

@@ -30,7 +30,8 @@ class Elastic:
         """A job got GPUs. Only inside one server does it ever grow."""
         memory = moment.memory
         _no_candidate(memory, job.id)
-        if len(placement.slices) == 1 and job.job.limits[1] > placement.gpus and job.job.preemptible:
+        if len(placement.slices) == 1 and job.job.limits[1] > placement.gpus and job.job.preemptible \
+                and moment.servers.any_part(job.demand.within):  # fmt: skip
             machine = MachineNumber(placement.slices[0][0])
             memory.could_grow[job.id] = machine, memory.next()
             memory.growing_on.add((*memory.could_grow[job.id], job.id))
@@ -87,22 +88,30 @@ class Elastic:
 
     def reclaim(self, draft: Draft, demand: Demand) -> bool:
         """Shrink grown jobs, the latest first, if the job that waits can then be placed; True where one was."""
-        grown = draft.memory.grown
-        lent: dict[str, int] = {}
-        usable: list[tuple[str, str, Placement]] = []
+        grown, topology = draft.memory.grown, draft.free.topology
+        level = len(topology.levels) - 1 if demand.within is None else \
+            max(topology.level_index(demand.within), topology.machine_level)  # fmt: skip
+        lent: dict[tuple[str, int], int] = {}  # of a type in a domain
+        usable: list[tuple[tuple[str, int], str, Placement]] = []
         for job_id, before in reversed(grown.items()):
             kind = draft.servers.gpu_type(before)
             if demand.gpu_type in (None, kind) and draft.may_touch(job_id):
-                usable.append((kind, job_id, before))
-                lent[kind] = lent.get(kind, 0) + draft.groups.of(job_id).placement.gpus - before.gpus
-        enough = [kind for kind in lent if draft.free.pools[kind].total + lent[kind] >= demand.gpus]
+                where = kind, topology.domain_of(before.slices[0][0], level).index
+                usable.append((where, job_id, before))
+                lent[where] = lent.get(where, 0) + draft.groups.of(job_id).placement.gpus - before.gpus
+
+        def free(where: tuple[str, int]) -> int:
+            pool = draft.free.pools[where[0]]
+            return pool.total if level == len(topology.levels) - 1 else pool.counts[level][where[1]]
+
+        enough = [where for where in lent if free(where) + lent[where] >= demand.gpus]
         if not enough:
             return False
-        for kind, job_id, before in usable:
-            if kind == enough[0]:
+        for where, job_id, before in usable:
+            if where == enough[0]:
                 draft.resize(draft.view.job(job_id), before)
                 del grown[job_id]
-                if draft.free.pools[kind].total >= demand.gpus:
+                if free(where) >= demand.gpus:
                     break
         return True
 

@@ -83,9 +83,10 @@ class Migration:
             job, turns = found
         if job is None:
             return False
-        target = on_free_gpus(draft.free, servers, Demand(wanted.gpus, wanted.gpu_type), near=True) if room else None
+        demand = Demand(wanted.gpus, wanted.gpu_type, job.demand.where)
+        target = on_free_gpus(draft.free, servers, demand, near=True) if room else None
         if target is None and turns:
-            lowest = servers.lowest(wanted)
+            lowest = servers.lowest(wanted, job.demand.within)
             if lowest is not None and turns - lowest[0] >= 2:
                 target = lowest[1].placement
         if target is None:
@@ -178,6 +179,8 @@ class Migration:
             job = draft.view.job(job_id)
             if group.placement.gpus != job.gpus:
                 continue  # grown: it gives its GPUs back when they are needed
+            if not draft.servers.any_part(job.demand.within):
+                continue
             target = self._fuller(draft, pool.at_least[level], server, job.gpus)
             if target is not None:
                 mask = lowest_gpus(draft.free.masks[target], job.gpus)

@@ -93,7 +93,10 @@ class Packing:
     def _waits(draft: Draft, wanted: Class) -> bool:
         buckets = draft.view.waiting.buckets
         demands = (Demand(wanted.gpus, wanted.gpu_type), Demand(wanted.gpus, None))
-        return any(demand in buckets and len(buckets[demand]) > draft.begun[demand] for demand in demands)
+        if any(demand in buckets and len(buckets[demand]) > draft.begun[demand] for demand in demands):
+            return True
+        return any(demand.where is not None and Demand(*demand[:2]) in demands and len(bucket) > draft.begun[demand]
+                   for demand, bucket in buckets.items())  # fmt: skip
 
     def _pack(self, draft: Draft, wanted: Class) -> bool:
         ready = draft.ready.of(wanted)
@@ -119,6 +122,8 @@ class Packing:
         if mover.job.gpu_type not in (None, gpu_type):
             return False
         joined = draft.groups.of(host.id)
+        if not draft.servers.inside(joined.placement, mover.demand.within):
+            return False
         if joined is not draft.groups.of(mover.id) and draft.servers.turns(joined) >= self.limit:
             return False  # there would be no turn left for it if the trial is undone
         return draft.view.fits((host.job, mover.job), gpu_type) is None

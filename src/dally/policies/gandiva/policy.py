@@ -30,8 +30,8 @@ from dally.policies.options import option, unless, when, written
 _PAPER = "OSDI'18"
 _WHOLE = unless("variant=dally-paper is affinity and migration only", variant="dally-paper")
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed, ev.Yielded)
-_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored, Start, Migrate,
-                    Resize, Reshare, Preempt))  # fmt: skip
+_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored,
+                    Start, Migrate, Resize, Reshare, Preempt))  # fmt: skip
 
 
 class Gandiva(PolicyBase):
@@ -248,7 +248,7 @@ def _just_after(now: float) -> float:
 @lru_cache(maxsize=4096)
 def _waits(demand: Demand, limit: int) -> Wait:
     kind = f"{demand.gpu_type} " if demand.gpu_type else ""
-    told = f"fewer than {demand.gpus} {kind}GPUs are free"
+    told = f"fewer than {demand.gpus} {kind}GPUs{demand.inside} are free"
     if limit > 1:
         told += f", and no server for jobs of {demand.gpus} has fewer than {limit} taking turns"
     return Wait(demand, Reason(Token.WAITING_FOR_GPUS, told))

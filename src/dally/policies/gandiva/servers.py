@@ -111,10 +111,24 @@ class Servers:
         """Turns on these GPUs, with those that are kept for jobs on trial."""
         return len(group.turns) + self._kept.get(group.placement, 0)
 
-    def lowest(self, wanted: Class) -> tuple[int, Group] | None:
-        """Turns and group with the fewest turns on servers of this affinity."""
+    def lowest(self, wanted: Class, within: str | None = None) -> tuple[int, Group] | None:
+        """Turns and group with the fewest turns on servers of this affinity; `within`: inside one domain of a level."""
         listed = self.classes.get(wanted)
-        return self._entry(listed[0]) if listed else None
+        if not listed:
+            return None
+        if within is None:
+            return self._entry(listed[0])
+        return next((self._entry(entry) for entry in listed if self.inside(entry[1], within)), None)
+
+    def any_part(self, within: str | None) -> bool:
+        """Whether any GPUs of one server are inside one domain of a level."""
+        topology = self.view.topology
+        return within is None or topology.level_index(within) >= topology.machine_level
+
+    def inside(self, placement: Placement, within: str | None) -> bool:
+        """Whether these GPUs are inside one domain of a level; of none in particular everything is."""
+        topology = self.view.topology
+        return within is None or placement.level(topology) <= topology.level_index(within)
 
     def sliced(self, wanted: Class) -> Iterator[Group]:
         """Groups of the class whose jobs take turns, the highest first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dally.core.active import ActiveJob
 from dally.core.free import lowest_gpus
@@ -50,15 +50,26 @@ class Starvation:
     def _clear_for(self, draft: Draft, old: list[ActiveJob]) -> None:
         for job in old:
             for kind in (job.demand.gpu_type,) if job.demand.gpu_type else draft.free.topology.gpu_types:
-                servers = self._servers(draft, kind, job.gpus)
-                if servers:
-                    self._clear(draft, servers, job)
-                    return
+                for among in self._together(draft, job.demand.within):
+                    servers = self._servers(draft, kind, job.gpus, among)
+                    if servers:
+                        self._clear(draft, servers, job)
+                        return
 
-    def _servers(self, draft: Draft, kind: str, size: int) -> list[Machine]:
+    @staticmethod
+    def _together(draft: Draft, within: str | None) -> Iterator[Sequence[Machine]]:
+        """Servers that hold a gang together; nothing is cleared for one that must be inside a part of a server."""
+        topology = draft.free.topology
+        if within is None:
+            yield topology.machines
+        elif draft.servers.any_part(within):
+            for domain in topology.domains[topology.level_index(within)]:
+                yield topology.machines[domain.start : domain.stop]
+
+    def _servers(self, draft: Draft, kind: str, size: int, among: Sequence[Machine]) -> list[Machine]:
         """Where most is free first; none where those that can be cleared are too few."""
         free = draft.free
-        usable = [machine for machine in free.topology.machines if machine.gpu_type == kind
+        usable = [machine for machine in among if machine.gpu_type == kind
                   and all(self._may_go(draft, member) for member in draft.groups.residents(machine.index))]
         usable.sort(key=lambda m: (m.gpus < size, -free.masks[m.index].bit_count(), -m.gpus, m.index))
         chosen, found = [], 0

@@ -24,10 +24,11 @@ class Known:
         self.step, self.total = 1.0, total
         if total is not None and steps is not None and steps > 0 and total > 0:
             self.step, self.total = total / steps, steps
-        wanted = job.job.gpu_type
+        wanted, within = job.demand.gpu_type, job.demand.within
+        only_where_it_fits |= within is not None
         self.rates = tuple(
             self._rate(view, job, kind, near)
-            if wanted in (None, kind) and (not only_where_it_fits or view.topology.capacity(kind) >= job.gpus)
+            if wanted in (None, kind) and (not only_where_it_fits or view.topology.capacity(kind, within) >= job.gpus)
             else 0.0
             for kind, near in columns
         )

@@ -17,6 +17,7 @@ from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
 from dally.core.told import DURATIONS, SPEEDS
+from dally.policies.gavel.allotting import COUNTS_MONEY
 from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.prices import parse_pairs
 from dally.policies.gavel.released import ReleasedRounds
@@ -28,6 +29,10 @@ ObjectiveName = Literal["max-min-fairness", "fifo", "sjf", "makespan", "finish-t
 
 
 _PAPER = unless("variant=released has no such rule", variant="released")
+_ENTITIES = when("only objective=hierarchical knows entities", objective="hierarchical")
+_MONEY = when("only objective=cost and cost-slo count money", objective=COUNTS_MONEY)
+_MANY_OPTIMA = when("of this objective there is one optimum here, whatever is chosen",
+                    objective=("max-min-fairness", "makespan", "finish-time-fairness"))  # fmt: skip
 _SHARED = when("nobody shares GPUs without space_sharing=true", space_sharing=True)
 
 
@@ -52,13 +57,16 @@ class GavelOptions:
         only_with=_PAPER)  # fmt: skip
     optimum: Literal["filled", "central", "corner"] = option(
         "filled", "which of many optima: everybody raised as far as it goes (max-min fairness; others: a corner), "
-        "the one in the middle (fairness and makespan), or a corner", source="section 4.3: water filling")  # fmt: skip
-    weights: str = option("", "of entities (a job's tenant) under hierarchical: a:2/b:1; others weigh 1")
-    inside: Literal["fairness", "fifo"] = option("fairness", "rule inside an entity", source="section 4.3")
-    prices: str = option("", "dollars per GPU and hour, V100:2.5/K80:0.4; default: the catalog's")
+        "the one in the middle (fairness and makespan), or a corner", source="section 4.3: water filling",
+        only_with=(_PAPER, _MANY_OPTIMA))  # fmt: skip
+    weights: str = option("", "of entities (a job's tenant) under hierarchical: a:2/b:1; others weigh 1",
+                          only_with=_ENTITIES)  # fmt: skip
+    inside: Literal["fairness", "fifo"] = option("fairness", "rule inside an entity", source="section 4.3",
+                                                  only_with=_ENTITIES)  # fmt: skip
+    prices: str = option("", "dollars per GPU and hour, V100:2.5/K80:0.4; default: the catalog's", only_with=_MONEY)
     cost_form: Literal["sum", "ratio"] = option(
         "sum", "steps per dollar summed over jobs, or steps over dollars: that one runs nothing but the best bargain",
-        source="released code; section 4.2 has the ratio")  # fmt: skip
+        source="released code; section 4.2 has the ratio", only_with=_MONEY)  # fmt: skip
     variant: Literal["paper", "released"] = option("paper", "the paper, or the released simulator rule by rule")
 
     def __post_init__(self) -> None:

@@ -342,7 +342,7 @@ class ReleasedRounds:
                 _give(free, view.job(job_id))
             for _, job_id, running in sorted(moves, key=lambda move: move[0]):
                 job = view.job(job_id)
-                demand = Demand(job.gpus, self._kinds[memory.turns[job_id].kind])
+                demand = Demand(job.gpus, self._kinds[memory.turns[job_id].kind], job.demand.where)
                 placement = place_consolidated(free, demand)
                 if placement is None:  # machines are down, or GPUs still being vacated: tried again at the next event
                     if running:

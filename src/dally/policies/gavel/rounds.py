@@ -174,9 +174,9 @@ class Placer:
     def _place(self, free: FreeGpus, job: ActiveJob, column: int) -> Placement | None:
         kind, near = self.columns.all[column]
         if self.strict and near:
-            level = self._innermost(job.gpus, kind)
+            level = self._innermost(job.gpus, kind)  # not outside a level it must be in, or its rate is 0
             return place_within(free, free.pools[kind], job.gpus, level, tight=True)
-        return place_best_fit(free, Demand(job.gpus, kind))
+        return place_best_fit(free, Demand(job.gpus, kind, job.demand.where))
 
     def _innermost(self, gpus: int, kind: str) -> int:
         """The innermost level at which the empty cluster has room for the gang: what "consolidated" means for it."""

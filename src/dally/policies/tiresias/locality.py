@@ -24,6 +24,7 @@ from dally.core.reasons import Reason, Token
 from dally.core.topology import Topology
 from dally.policies.greedy import waits_for_gpus
 from dally.policies.placing import place_best_fit, place_within, pools_for
+from dally.policies.room import enough, make_room
 from dally.policies.tiresias.profile import Packing
 
 Lane = tuple[Demand, bool]  # demand, must be consolidated
@@ -54,7 +55,8 @@ class Lanes:
             del self.buckets[lane]
 
     def _lane(self, job: ActiveJob) -> Lane:
-        return (job.demand, job.gpus > 1 and self.packing.verdict(job.job).picky)
+        """Who says itself where it must be is not held to anything more."""
+        return (job.demand, job.gpus > 1 and job.demand.within is None and self.packing.verdict(job.job).picky)
 
     def astray(self, view: View) -> list[ActiveJob]:
         """Whose need is another one than when they came. Looks at everybody: PACKLIMIT seldom moves."""
@@ -69,6 +71,8 @@ class Lanes:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
         picky, because = self.packing.verdict(job.job)
         need = job.gpus
+        if job.demand.within is not None:
+            return Wait(job.id, waits_for_gpus(job.demand).reason)
         if need == 1 or not picky:
             said = "" if need == 1 else f"; {because}, so it takes any GPUs"
             return Wait(job.id, Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}"))
@@ -159,11 +163,15 @@ def _whatever(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Pl
     found = place_best_fit(free, demand)
     if found is not None:
         return found
+    if demand.within is not None:
+        victims = make_room(free, demand, running.behind(key))
+        _evict(free, running, victims or [])
+        return None if victims is None else place_best_fit(free, demand)
     best: tuple[int, list[ActiveJob], str] | None = None
     for kind, pool in free.pools.items():
         if demand.gpu_type in (None, kind):
             need = demand.gpus - pool.total
-            victims = _enough(need, ((job, job.gpus) for job in running.behind(key) if _kind(free, job) == kind))
+            victims = enough(need, ((job, job.gpus) for job in running.behind(key) if _kind(free, job) == kind))
             if victims is not None and (best is None or len(victims) < best[0]):
                 best = (len(victims), victims, kind)
     if best is None:
@@ -193,7 +201,7 @@ def _compact(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Pla
         if chosen is None:
             continue
         need = demand.gpus - sum(free.masks[m].bit_count() for m in chosen)
-        victims = _enough(need, ((job, _inside(job, chosen)) for job in running.behind(key)))
+        victims = enough(need, ((job, _inside(job, chosen)) for job in running.behind(key)))
         if victims is not None:
             _evict(free, running, victims)
             return place_compact(free, Demand(demand.gpus, kind), running.least)
@@ -218,26 +226,6 @@ def _machines(free: FreeGpus, among: Sequence[int], held: dict[int, int], gpus: 
     if sum(total for total, _, _ in offers[:fewest]) < gpus:
         return None
     return {-index for _, _, index in offers[:fewest]}
-
-
-def _enough(need: int, offers: Iterator[tuple[ActiveJob, int]]) -> list[ActiveJob] | None:
-    """The hindmost jobs that hold so many GPUs together, less those that turn out not to be needed."""
-    taken: list[tuple[ActiveJob, int]] = []
-    for job, gpus in offers:
-        if need <= 0:
-            break
-        if gpus:
-            taken.append((job, gpus))
-            need -= gpus
-    if need > 0:
-        return None
-    victims = []
-    for job, gpus in reversed(taken):  # the foremost is spared first
-        if need + gpus <= 0:
-            need += gpus
-        else:
-            victims.append(job)
-    return victims
 
 
 def _evict(free: FreeGpus, running: _Running, victims: list[ActiveJob]) -> None:

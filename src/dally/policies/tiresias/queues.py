@@ -76,7 +76,7 @@ class Queues:
             self.service.attach(memory)
 
     def rank(self, view: View, memory: QueuesMemory, job: ActiveJob, now: float) -> Rank:
-        standing = memory.standings[job.id]
+        standing = memory.standings.get(job.id) or self._new(job, now)  # who is kept back is not known yet
         if standing.promoted:  # before any other: a job that is promoted into starvation is not promoted
             return Rank(standing.queue, then=-math.inf, tie=(standing.start,))
         if self.service is not None and standing.queue < len(self.limits):
@@ -130,11 +130,14 @@ class Queues:
     def _join(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
         if job.state in ENDED:
             return
-        # who comes from another policy's hands may have had service already
-        queue = 0 if job.first_start is None else sum(job.attained_at(now) >= limit for limit in self.limits)
-        new = Standing(queue, math.inf if job.first_start is None else job.first_start)
+        new = self._new(job, now)
         due = self._promotion(job, new, now)
         self._write(memory, job, None, new if due is None else new._replace(due=due))
+
+    def _new(self, job: ActiveJob, now: float) -> Standing:
+        """Who comes from another policy's hands may have had service already."""
+        queue = 0 if job.first_start is None else sum(job.attained_at(now) >= limit for limit in self.limits)
+        return Standing(queue, math.inf if job.first_start is None else job.first_start)
 
     def _forget(self, memory: QueuesMemory, job: ActiveJob) -> None:
         before = memory.standings.pop(job.id, None)

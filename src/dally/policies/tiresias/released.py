@@ -93,7 +93,7 @@ class Released:
         return None
 
     def rank(self, view: View, memory: ReleasedMemory, job: ActiveJob, now: float) -> Rank:
-        standing = memory.standings[job.id]
+        standing = memory.standings.get(job.id) or Standing(job.number, job.gpus, memory.back + 1)  # is kept back
         queue, group, order = standing.place
         if self.index is None:
             return Rank(queue, then=group, tie=(order,))
