@@ -315,6 +315,19 @@ def test_a_wider_level_is_offered_where_it_is_free() -> None:
     assert found[0]["estimate"]["median"] == 0.0
 
 
+def test_a_job_that_would_wait_for_ever_for_its_level_is_told_not_to() -> None:
+    """One GPU is free on each of four machines; for Dally a job may wait by its own will."""
+    jobs = [Job(f"a{i}", 0.0, 3, within="machine", declared_duration=1000.0) for i in range(4)]
+    scheduler = Scheduler(TREE, make_policy("dally"), Obliging(), Journal())
+    scheduler.step(0.0, [ev.Arrived(each) for each in jobs])
+    scheduler.step(1.0, [ev.Arrived(Job("b", 1.0, 2, prefers="machine", wait=float("inf"), declared_duration=900.0))])
+    state = plain(scheduler)
+    assert estimate_start(state, "b").low != 0.0
+    found = alternatives(state, "b")
+    assert found[0]["change"] == "without waiting for a machine"
+    assert found[0]["estimate"]["median"] == 0.0
+
+
 def test_a_job_that_insists_on_too_small_a_domain_is_told_a_wider_one() -> None:
     answer = dry_run(queue([]), Job("b", 0.0, 8, within="machine"))
     assert answer["starts"] == "never"

@@ -19,6 +19,7 @@ from dally.core.errors import UserError
 from dally.core.estimates import Declared, Estimates
 from dally.core.job import Job
 from dally.core.journal import Instant, Journal, flat
+from dally.core.journal_text import JournalText
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference
 from dally.core.snapshot import load, load_memory
@@ -107,7 +108,8 @@ class Futures:
 
     def job(self, job_id: str) -> Job:
         """As it was submitted."""
-        return Job(**self._plain(job_id)["job"])
+        found: Job = JournalText(self.topology).rich("job", self._plain(job_id)["job"])
+        return found
 
     def standing(self, job_id: str) -> State:
         return State(self._plain(job_id)["state"])
