@@ -57,7 +57,7 @@ def _queue(name: Any, given: Any, where: str, lines: Mapping[tuple[str, ...], in
         max_jobs_per_user: int | None = Field(default=None, ge=1)
 
     if not isinstance(name, str) or not name:
-        raise UserError(f"{where}: {name!r} is no name for a queue")
+        raise UserError(f"{where}: {name!r} is no name for a queue: names are text, in quotes where they are numbers")
     try:
         form = Form.model_validate({} if given is None else given)
     except ValidationError as error:
