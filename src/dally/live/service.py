@@ -199,7 +199,7 @@ class Service:
         check_model(spec)
         policy = driver.scheduler.policy
         if spec.placement is not None and spec.placement.preferred is not None and not policy.heeds_wishes:
-            raise UserError(f"placement.preferred: policy {policy.name!r} waits for no level because a job would like it; "
+            raise UserError(f"placement.preferred: policy {policy.name!r} does not wait for levels jobs would like; "
                             "`dally` does, and `required` counts under every policy")  # fmt: skip
         gate = driver.scheduler.books.gate
         if gate is not None and spec.queue is not None and spec.queue not in (names := by_name(gate.queues)):
