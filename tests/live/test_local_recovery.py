@@ -210,7 +210,8 @@ def test_a_shim_that_does_not_hear_is_killed_by_number_and_start_time_never_by_n
     engine.adopt("1", 1)
     assert begins(engine) == [Began("1", 1)]
     engine.stop("1", 1, 0.0)
-    assert engine.observe(0.3) == [] and bystander.poll() is None
+    for _ in range(10):
+        assert list(engine.observe(0.05)) == [] and bystander.poll() is None
     record.write(start=begun)
     eventually(lambda: engine.observe(0.05) or bystander.poll() is not None)
     assert bystander.wait() == -signal.SIGKILL
@@ -334,6 +335,15 @@ def test_two_engines_on_one_state_both_see_an_attempt_and_it_ends_once(tmp_path:
     assert ends(first) == [Exited("1", 1, 0)]
     first.close()
     assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_the_ranks_of_a_killed_shim_die_though_no_engine_is_there(tmp_path: Path) -> None:
+    first = LocalEngine(tmp_path / "state")
+    first.start(python(WAITER, str(tmp_path / "p"), "143", machines=("m0", "m1")))
+    pids = [number_in(tmp_path / "p0"), number_in(tmp_path / "p1")]
+    first.close()
+    os.kill(shim_of(first), signal.SIGKILL)
+    eventually(lambda: not any(map(alive, pids)))
 
 
 def test_what_a_killed_shim_left_behind_counts_as_running_until_it_is_put_out(tmp_path: Path, after: LocalEngine) -> None:
