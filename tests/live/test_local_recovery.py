@@ -54,10 +54,12 @@ def test_attempts_survive_an_engine_killed_in_the_middle_and_are_adopted(tmp_pat
     here, source = Path(__file__).parent, Path(shim.__file__).parents[3]
     first = subprocess.Popen([sys.executable, "-c", ELSEWHERE, str(here), str(source), str(tmp_path / "state"), str(tmp_path / "p")],
                              stdout=subprocess.PIPE)
-    assert first.stdout is not None and first.stdout.readline() == b"begun\n"
-    pid = number_in(tmp_path / "p0")
-    first.kill()
-    first.wait()
+    try:
+        assert first.stdout is not None and first.stdout.readline() == b"begun\n"
+        pid = number_in(tmp_path / "p0")
+    finally:
+        first.kill()
+        first.wait()
     assert alive(pid)
     engine = LocalEngine(tmp_path / "state")
     assert engine.running() == {"1": 1}
@@ -343,7 +345,12 @@ def test_the_ranks_of_a_killed_shim_die_though_no_engine_is_there(tmp_path: Path
     pids = [number_in(tmp_path / "p0"), number_in(tmp_path / "p1")]
     first.close()
     os.kill(shim_of(first), signal.SIGKILL)
-    eventually(lambda: not any(map(alive, pids)))
+    try:
+        eventually(lambda: not any(map(alive, pids)))
+    finally:
+        last = LocalEngine(tmp_path / "state")  # whatever the test finds, it leaves nobody behind
+        last.clear()
+        last.close()
 
 
 def test_what_a_killed_shim_left_behind_counts_as_running_until_it_is_put_out(tmp_path: Path, after: LocalEngine) -> None:
