@@ -54,10 +54,12 @@ def test_attempts_survive_an_engine_killed_in_the_middle_and_are_adopted(tmp_pat
     here, source = Path(__file__).parent, Path(shim.__file__).parents[3]
     first = subprocess.Popen([sys.executable, "-c", ELSEWHERE, str(here), str(source), str(tmp_path / "state"), str(tmp_path / "p")],
                              stdout=subprocess.PIPE)
-    assert first.stdout is not None and first.stdout.readline() == b"begun\n"
-    pid = number_in(tmp_path / "p0")
-    first.kill()
-    first.wait()
+    try:
+        assert first.stdout is not None and first.stdout.readline() == b"begun\n"
+        pid = number_in(tmp_path / "p0")
+    finally:
+        first.kill()
+        first.wait()
     assert alive(pid)
     engine = LocalEngine(tmp_path / "state")
     assert engine.running() == {"1": 1}
@@ -210,7 +212,8 @@ def test_a_shim_that_does_not_hear_is_killed_by_number_and_start_time_never_by_n
     engine.adopt("1", 1)
     assert begins(engine) == [Began("1", 1)]
     engine.stop("1", 1, 0.0)
-    assert engine.observe(0.3) == [] and bystander.poll() is None
+    for _ in range(10):
+        assert list(engine.observe(0.05)) == [] and bystander.poll() is None
     record.write(start=begun)
     eventually(lambda: engine.observe(0.05) or bystander.poll() is not None)
     assert bystander.wait() == -signal.SIGKILL
@@ -334,6 +337,20 @@ def test_two_engines_on_one_state_both_see_an_attempt_and_it_ends_once(tmp_path:
     assert ends(first) == [Exited("1", 1, 0)]
     first.close()
     assert (tmp_path / "ran").read_text() == "ran\n"
+
+
+def test_the_ranks_of_a_killed_shim_die_though_no_engine_is_there(tmp_path: Path) -> None:
+    first = LocalEngine(tmp_path / "state")
+    first.start(python(WAITER, str(tmp_path / "p"), "143", machines=("m0", "m1")))
+    pids = [number_in(tmp_path / "p0"), number_in(tmp_path / "p1")]
+    first.close()
+    os.kill(shim_of(first), signal.SIGKILL)
+    try:
+        eventually(lambda: not any(map(alive, pids)))
+    finally:
+        last = LocalEngine(tmp_path / "state")  # whatever the test finds, it leaves nobody behind
+        last.clear()
+        last.close()
 
 
 def test_what_a_killed_shim_left_behind_counts_as_running_until_it_is_put_out(tmp_path: Path, after: LocalEngine) -> None:
