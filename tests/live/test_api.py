@@ -51,6 +51,13 @@ def test_a_list_is_accepted_whole_or_not_at_all(api: TestClient, service: FakeSe
     assert error(api.post("/v1/jobs", json=[JOB] * 1001))[0] == 422
 
 
+def test_a_model_or_profile_nobody_has_is_refused_before_anything_is_kept(api: TestClient, service: FakeService) -> None:
+    assert error(api.post("/v1/jobs", json={**JOB, "model": "no-such-model"}))[0] == 422
+    refused = error(api.post("/v1/jobs", json={**JOB, "profile": "/no/such.yaml"}))
+    assert refused[0] == 422 and refused[1].startswith("profile: ")
+    assert service.submissions == 0
+
+
 def test_the_same_key_submits_once(api: TestClient, service: FakeService) -> None:
     ids = [api.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "k"}).json()["id"] for _ in range(3)]
     assert ids == ["1", "1", "1"] and len(service.rows) == 1

@@ -14,7 +14,7 @@ from dally.live.api.asking import Body, JobPath, Service, Who, known_id, own_job
 from dally.live.api.rows import PROBLEMS, Done, JobDetail, JobList, Submitted
 from dally.live.errors import Forbidden, Invalid, NotFound
 from dally.live.serving import ACTIVE, ENDED, STATES, Serving
-from dally.live.spec import JobSpec, read_spec
+from dally.live.spec import JobSpec, check_model, read_spec
 from dally.live.tokens import Caller
 
 MOST_SPECS = 1000  # of one request
@@ -56,6 +56,7 @@ def _specs(body: Any) -> list[JobSpec]:
     for number, each in enumerate(many):
         try:
             found.append(read_spec(each))
+            check_model(found[-1])
         except UserError as error:
             raise Invalid(f"job {number}: {error}" if len(many) > 1 else str(error)) from None
     return found
