@@ -29,6 +29,11 @@ def snapshot(driver: Driver) -> dict[str, Any]:
             scheduler.time = before
 
 
+def handed_out(driver: Driver) -> dict[str, Any]:
+    """The snapshot for somebody who goes on from it elsewhere, with what ended jobs showed."""
+    return {**snapshot(driver), **_history(driver).plain()}
+
+
 def explained(driver: Driver, job: str) -> dict[str, Any]:
     """Of a job the scheduler knows. Times are unix time, or seconds from now where the name says so."""
     found = explain(snapshot(driver), job, known=_known(driver))

@@ -16,6 +16,7 @@ from dally.core.topology import Topology
 from dally.policies.options import make_policy
 from dally.simulator.replay import Nowhere
 
+_MORE = 1e-3  # work that was left at the least when an attempt ended and its job did not
 _SAME = 6  # digits after the point in which times are the same
 
 _OUTSIDE = (ev.Arrived, ev.Cancelled, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.Held,
@@ -52,17 +53,27 @@ class Attempt:
     lasted: float | None = None  # from when it began until it ended by itself
     before: float = 0.0  # work done when it was decided
     gain: float = 0.0  # work it added to that and that was not lost
+    need: float | None = None  # work from its begin to the end of the job, at the least; None: the job did not finish
+
+    def progress(self, seconds: float) -> float:
+        """Work in so many seconds from its begin: a second's in a second until something was measured."""
+        done, since, speed = 0.0, 0.0, 1.0
+        for after, measured in self.measured:
+            if after >= seconds:
+                break
+            done, since, speed = done + speed * (after - since), after, measured.speed
+        return done + speed * (seconds - since)
 
 
 @dataclass(slots=True)
 class Lived:
     """All that a world needs to do the same again."""
 
-    outside: list[tuple[float, ev.Event]] = field(default_factory=list)
-    in_charge: list[tuple[float, str]] = field(default_factory=list)
+    # what came from outside, instant by instant, or which policy took over
+    outside: list[tuple[float, list[ev.Event] | str]] = field(default_factory=list)
     attempts: dict[tuple[str, int], Attempt] = field(default_factory=dict)
-    work: dict[str, float] = field(default_factory=dict)  # of jobs that finished: all that their attempts added
-    late: dict[tuple[str, float], float] = field(default_factory=dict)  # (job or "", when it was due) → seconds late
+    # (job or "", when a lease or timer was due) → seconds it was late; None: it never rang
+    late: dict[tuple[str, float], float | None] = field(default_factory=dict)
     moments: list[float] = field(default_factory=list)  # when anything happened
     order: dict[tuple[float, str, str], int] = field(default_factory=dict)  # (moment, kind, job) → which report it was
 
@@ -102,25 +113,34 @@ class _Reader:
         for instant in instants:
             leases = {job.id: job.lease_until for job in self.scheduler.books.holding.values()}
             self.scheduler.follow(instant)
+            self.from_outside: list[ev.Event] = []
             for event in instant.happened:
                 if not isinstance(event, Odd):
                     self.lived.order[instant.time, *whose(event)] = len(self.lived.order)
                     self._happened(instant.time, event, leases)
+            if self.from_outside:
+                self.lived.outside.append((instant.time, self.from_outside))
             for action in instant.decided or ():
                 if isinstance(action, InCharge):
-                    self.lived.in_charge.append((instant.time, action.policy))
+                    self.lived.outside.append((instant.time, action.policy))
                     self.scheduler.put_in_charge(make_policy(action.policy), instant.time, written=False)
                 elif isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
-                    self._decided(instant.time, action.job)
+                    self._decided(instant.time, action)
+                elif isinstance(action, pl.Extend):
+                    self.lived.late.setdefault(due(action.job, instant.time + action.lease), None)
                 elif isinstance(action, pl.Preempt):
                     self._attempt(action.job).asked = instant.time
                 elif isinstance(action, pl.WakeAt):
                     self.timers.append(action.time)
+                    self.lived.late.setdefault(due("", action.time), None)
             self.lived.moments.append(instant.time)
         return self.lived
 
-    def _decided(self, now: float, job: str) -> None:
+    def _decided(self, now: float, action: pl.Places) -> None:
+        job = action.job
         done = self.scheduler.jobs[job].work_done
+        if action.lease is not None:
+            self.lived.late.setdefault(due(job, now + action.lease), None)
         if job in self.numbers and self._attempt(job).end is None:  # it moves
             self._attempt(job).gain = max(0.0, done - self._attempt(job).before)
         number = self.numbers[job] = self.numbers.get(job, 0) + 1
@@ -132,7 +152,7 @@ class _Reader:
 
     def _happened(self, now: float, event: ev.Event, leases: dict[str, float | None]) -> None:
         if isinstance(event, _OUTSIDE):
-            self.lived.outside.append((now, event))
+            self.from_outside.append(event)
         elif isinstance(event, ev.TimerDue):
             self._rang(now)
         elif isinstance(event, ev.LeaseEnded):
@@ -151,7 +171,7 @@ class _Reader:
         """One ring is for all timers that are due; one that nobody set comes from outside."""
         rung = [time for time in self.timers if time <= now]
         if not rung:
-            self.lived.outside.append((now, ev.TimerDue()))
+            self.from_outside.append(ev.TimerDue())
         for time in rung:
             self.timers.remove(time)
             self.lived.late[due("", time)] = now - time
@@ -174,5 +194,18 @@ class _Reader:
         if isinstance(event, ev.Finished):
             if attempt.leaving is not None:  # it was told to leave, and had less to do than it took to leave
                 attempt.gain += attempt.leaving * (attempt.measured[-1][1].speed if attempt.measured else 1.0)
-            self.lived.work[event.job] = sum(self.lived.attempts[event.job, number].gain
-                                             for number in range(1, self.numbers[event.job] + 1))  # fmt: skip
+            self._needed(event.job)
+
+    def _needed(self, job: str) -> None:
+        """What the job still needed when each of its attempts began. An attempt that did not finish it did less than
+        that, though it may have lost what it did."""
+        after = 0.0
+        for number in range(self.numbers[job], 0, -1):
+            attempt = self.lived.attempts[job, number]
+            after += attempt.gain
+            ran = attempt.lasted
+            if attempt.asked is not None and attempt.leaving is not None:
+                ran = attempt.asked + attempt.leaving - attempt.began
+            if number < self.numbers[job] and ran is not None and attempt.refusal is None:
+                after = max(after, attempt.progress(ran) + _MORE)
+            attempt.need = after

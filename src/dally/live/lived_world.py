@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,24 +31,27 @@ class LivedWorld:
     """Implements `core.scheduler.World`. The n-th attempt of a job is as fast as its n-th was, and the job ends when it
     has done the work that it took. Attempts the live run did not make take what is usual there."""
 
-    def __init__(self, lived: Lived, fidelity: Fidelity) -> None:
-        self._lived, self._fidelity = lived, fidelity
+    def __init__(self, lived: Lived, fidelity: Fidelity, take_over: Callable[[float, str], None]) -> None:
+        """`take_over`: puts another policy in charge when that was done."""
+        self._lived, self._fidelity, self._take_over = lived, fidelity, take_over
+        self._outside = deque(lived.outside)
+        self._expected = 0  # reports from outside that are on the agenda
         self._agenda = Agenda()
         self._numbers: dict[str, int] = {}
         self._epochs: dict[str, int] = {}  # raised when what is on the agenda about a job stops being true
         self._timed: dict[str, int] = {}  # how often the end of a job was worked out
-        self._done: dict[str, float] = {}  # work
-        self._before: dict[str, float] = {}  # work that was done when the attempt began
+        self._done: dict[str, float] = {}  # work of the attempt that runs
+        self._need: dict[str, float] = {}  # work from its begin to the end of the job
+        self._rest: dict[str, float] = {}  # work the job still needed when its last attempt was over
+        self._owed: dict[str, float] = {}  # work that attempts here have added less than they did
         self._going: dict[str, tuple[float, float]] = {}  # since when, work per second
         self._starts = lived.usual(lambda attempt: attempt.answered if attempt.refusal is None else None)
         self._leaving = lived.usual(lambda attempt: attempt.leaving)
-        for time, event in lived.outside:
-            self._agenda.enter(time, type(event), self._outside, event)
 
     # --- what happens ------------------------------------------------------------------------------------------
 
     def next_events(self) -> tuple[float, Sequence[ev.Event]] | None:
-        while (first := self._agenda.next_time()) is not None and first <= self._lived.last + _TOGETHER:
+        while (first := self._next_time()) is not None and first <= self._lived.last + _TOGETHER:
             events: list[ev.Event] = []
             now = first
             for time, _, _, happens, what, epoch in self._agenda.due(first + _TOGETHER):
@@ -59,6 +63,22 @@ class LivedWorld:
                 return now, sorted(events, key=_order)
         return None
 
+    def _next_time(self) -> float | None:
+        """Of events; whoever takes over before them has done so."""
+        while self._outside and not self._expected:  # what came in two instants does not come in one
+            time, what = self._outside[0]
+            first = self._agenda.next_time()
+            if isinstance(what, str):
+                if first is not None and first <= time + _TOGETHER:
+                    break
+                self._take_over(time, what)
+            else:
+                for event in what:
+                    self._expected += 1
+                    self._agenda.enter(time, type(event), self._reported, event)
+            self._outside.popleft()
+        return self._agenda.next_time()
+
     def _as_recorded(self, now: float, events: list[ev.Event]) -> tuple[float, list[ev.Event]]:
         """Sums of seconds are not exact, and a policy that compares them may decide by the last digit."""
         moments, order = self._lived.moments, self._lived.order
@@ -67,7 +87,8 @@ class LivedWorld:
         now = min(near, key=lambda moment: abs(moment - now), default=now)
         return now, sorted(events, key=lambda event: (_order(event), order.get((now, *whose(event)), 0)))
 
-    def _outside(self, now: float, event: Any, epoch: int, events: list[ev.Event]) -> None:
+    def _reported(self, now: float, event: Any, epoch: int, events: list[ev.Event]) -> None:
+        self._expected -= 1
         events.append(event)
         if isinstance(event, ev.Cancelled):
             self._stops(now, event.job, None)
@@ -107,8 +128,9 @@ class LivedWorld:
             elif isinstance(action, pl.Extend):
                 self._lease(action.job, now + action.lease)
             elif isinstance(action, pl.WakeAt):
-                late = self._lived.late.get(due("", action.time), 0.0) if self._fidelity.rings else 0.0
-                self._agenda.enter(max(now, action.time + late), ev.TimerDue, self._rings)
+                late = self._late("", action.time)
+                if late is not None:
+                    self._agenda.enter(max(now, action.time + late), ev.TimerDue, self._rings)
         return ()
 
     def _start(self, now: float, action: pl.Places) -> None:
@@ -137,8 +159,13 @@ class LivedWorld:
         self._enter(now + (wait if self._fidelity.leaving else 0.0), end)
 
     def _lease(self, job: str, end: float) -> None:
-        late = self._lived.late.get(due(job, end), 0.0) if self._fidelity.rings else 0.0
-        self._enter(end + late, ev.LeaseEnded(job))
+        late = self._late(job, end)
+        if late is not None:
+            self._enter(end + late, ev.LeaseEnded(job))
+
+    def _late(self, job: str, time: float) -> float | None:
+        """None: it was due and nobody heard it, since something else came first."""
+        return self._lived.late.get(due(job, time), 0.0) if self._fidelity.rings else 0.0
 
     # --- an attempt --------------------------------------------------------------------------------------------
 
@@ -149,13 +176,19 @@ class LivedWorld:
         """It does not go on: what was going to happen to it does not. A fault takes what it took."""
         self._epochs[job] = self._epochs.get(job, 0) + 1
         self._book(now, job)
-        attempt = self._attempt(job)
-        if isinstance(end, ev.Interrupted) and attempt is not None:
-            self._done[job] = self._before.get(job, 0.0) + attempt.gain
+        if job not in self._done:
+            return
+        attempt, kept = self._attempt(job), self._done.pop(job)
+        if attempt is not None:
+            kept = attempt.gain if isinstance(end, ev.Interrupted) else kept
+            self._owed[job] = self._owed.get(job, 0.0) + attempt.gain - kept
+        if job in self._need:
+            self._rest[job] = max(0.0, self._need.pop(job) - kept)
 
     def _book(self, now: float, job: str) -> None:
         since, speed = self._going.pop(job, (now, 0.0))
-        self._done[job] = self._done.get(job, 0.0) + speed * (now - since)
+        if job in self._done:
+            self._done[job] += speed * (now - since)
 
     def _enter(self, time: float, event: Any) -> None:
         self._agenda.enter(time, type(event), self._of_job, event, self._epochs.get(event.job, 0))
@@ -163,7 +196,13 @@ class LivedWorld:
     def _begun(self, now: float, job: str) -> None:
         """It runs as that attempt ran: at the speeds that were measured, until it broke or all its work is done."""
         attempt = self._attempt(job)
-        self._before[job] = self._done.get(job, 0.0)
+        self._done[job] = 0.0
+        if attempt is None:
+            need = self._rest.get(job)
+        else:
+            need = None if attempt.need is None else attempt.need + self._owed.get(job, 0.0)
+        if need is not None:
+            self._need[job] = need
         for after, measured in attempt.measured if attempt is not None else ():
             self._enter(now + after, measured)
         if attempt is not None and attempt.lasted is not None and isinstance(attempt.end, (ev.Failed, ev.Interrupted)):
@@ -178,12 +217,11 @@ class LivedWorld:
 
     def _goes(self, now: float, job: str, speed: float) -> None:
         """When it ends at this speed; what was thought before does not count any more."""
-        work = self._lived.work.get(job)
         self._book(now, job)
         self._going[job] = (now, speed)
         times = self._timed[job] = self._timed.get(job, 0) + 1
-        if work is not None and speed > 0:
-            left = max(0.0, work - self._done[job])
+        if job in self._need and speed > 0:
+            left = max(0.0, self._need[job] - self._done[job])
             self._agenda.enter(now + left / speed, ev.Finished, self._finished, (job, times), self._epochs.get(job, 0))
 
 

@@ -101,14 +101,9 @@ Decisions = dict[tuple[str, int], Made]
 def _simulated(record: Record, lived: Lived, fidelity: Fidelity) -> list[Instant]:
     seen: list[Instant] = []
     scheduler = record.scheduler()
-    world = LivedWorld(lived, fidelity)
-    scheduler.world, scheduler.journal = world, Journal(seen.append)
-    changes = list(lived.in_charge)
-    while (found := world.next_events()) is not None:
-        while changes and changes[0][0] <= found[0]:
-            time, policy = changes.pop(0)
-            scheduler.put_in_charge(make_policy(policy), time)
-        scheduler.step(*found)
+    scheduler.world = LivedWorld(lived, fidelity, lambda time, name: scheduler.put_in_charge(make_policy(name), time))
+    scheduler.journal = Journal(seen.append)
+    scheduler.run()
     return seen
 
 

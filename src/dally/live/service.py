@@ -341,7 +341,7 @@ class Service:
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state as plain data: what `dally simulate --snapshot` goes on from."""
-        return foresight.snapshot(self._leading())
+        return foresight.handed_out(self._leading())
 
     def explain(self, id: str) -> dict[str, Any]:
         """Why it waits and until when, who is ahead, when it may start, what would make it start sooner."""
