@@ -352,8 +352,10 @@ class Service:
         if id in driver.scheduler.jobs:
             return {**foresight.explained(driver, id), "name": row["name"], "user": row["user"], "cause": row["cause"]}
         return {"id": id, "name": row["name"], "user": row["user"], "state": row["state"], "gpus": row["gpus"],
-                "reason": row["reason"], "why": row["why"], "until": row["until"], "evidence": [], "ahead": None,
-                "free": None, "machines": None, "estimate": None, "alternatives": []}  # fmt: skip
+                "gpu_type": row["spec"].get("gpu_type"), "reason": row["reason"], "why": row["why"],
+                "until": row["until"], "until_in": None if row["until"] is None else max(0.0, row["until"] - time.time()),
+                "lasts": None, "preemptions": 0, "evidence": [], "ahead": None, "free": None, "machines": None,
+                "level": None, "speed": None, "estimate": None, "alternatives": []}  # fmt: skip
 
     def dry_run(self, spec: JobSpec, user: str) -> dict[str, Any]:
         """What would become of it; changes nothing."""
