@@ -98,7 +98,7 @@ def test_adopted_twice_an_attempt_is_told_twice_and_ends_once(tmp_path: Path, af
 
 def test_what_was_recorded_and_never_started_is_void_for_whoever_comes_late(tmp_path: Path, after: LocalEngine) -> None:
     after.adopt("1", 1)
-    assert ends(after) == [NotBegun("1", 1, "it never began")]
+    assert ends(after) == [NotBegun("1", 1, "it never began", void=True)]
     late = LocalEngine(tmp_path / "state")  # a service that was frozen when it had decided to start it
     late.start(order("touch", str(tmp_path / "ran")))
     (report,) = ends(late)
@@ -112,7 +112,7 @@ def test_an_order_of_which_no_shim_was_started_is_void_for_a_shim_that_comes_lat
     folder = AttemptFolder(frozen.attempts, "1", 1)
     folder.prepare(frozen._plain(order("touch", str(tmp_path / "ran")), folder))
     after.adopt("1", 1)
-    assert ends(after) == [NotBegun("1", 1, "it never began")]
+    assert ends(after) == [NotBegun("1", 1, "it never began", void=True)]
     assert frozen._spawn(folder).wait() == 0
     frozen.close()
     assert not (tmp_path / "ran").exists()
@@ -132,7 +132,7 @@ def test_of_many_who_start_and_void_an_attempt_at_once_one_wins(tmp_path: Path, 
         ran = (tmp_path / str(number)).read_text() if (tmp_path / str(number)).exists() else ""
         assert ran == ("" if void else "ran\n")
         after.adopt(str(number), 1)
-        expected = [NotBegun(str(number), 1, "it never began")] if void else [Began(str(number), 1), Exited(str(number), 1, 0)]
+        expected = [NotBegun(str(number), 1, "it never began", void=True)] if void else [Began(str(number), 1), Exited(str(number), 1, 0)]
         assert ends(after) == expected
         outcomes.add(void)
     assert outcomes == {True, False}
@@ -396,7 +396,7 @@ def test_without_room_for_an_order_an_attempt_has_not_begun(after: LocalEngine, 
         patched.setattr("dally.live.local.folder.os.write", full)
         after.start(order("true"))
     (report,) = ends(after)
-    assert isinstance(report, NotBegun) and "No space left" in report.cause
+    assert isinstance(report, NotBegun) and "No space left" in report.cause and report.void
 
 
 @pytest.fixture
@@ -466,9 +466,9 @@ def test_an_attempt_is_voided_on_a_full_disk(small_disk: Path) -> None:
     folder.prepare(engine._plain(order("true"), folder))
     fill(small_disk)
     engine.adopt("1", 1)
-    assert ends(engine) == [NotBegun("1", 1, "it never began")]
+    assert ends(engine) == [NotBegun("1", 1, "it never began", void=True)]
     engine.adopt("2", 1)  # not even a folder: an empty claim does
-    assert ends(engine) == [NotBegun("2", 1, "it never began")]
+    assert ends(engine) == [NotBegun("2", 1, "it never began", void=True)]
     assert AttemptFolder(engine.attempts, "2", 1).look().stage is Stage.VOID
     engine.close()
 
