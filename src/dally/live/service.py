@@ -410,8 +410,13 @@ def _state(driver: Driver, job: str) -> str:
         return str(kept["state"])
     active = driver.scheduler.jobs.get(job)
     if active is not None:
-        return active.state.value
+        return _written_state(active)
     return "held" if job in driver.held_back else "waiting"
+
+
+def _written_state(active: ActiveJob) -> str:
+    """Nobody is told of an end that is not written yet."""
+    return State.RUNNING.value if active.state in ENDED else active.state.value
 
 
 def _standing(driver: Driver, job: str, active: ActiveJob | None,
@@ -425,7 +430,7 @@ def _standing(driver: Driver, job: str, active: ActiveJob | None,
             return "held", token, sentence, until
         return "waiting", "Arriving", "it was accepted and is about to enter the queue", None
     if active.state is State.RUNNING or active.state in ENDED:
-        return active.state.value, None, None, None
+        return _written_state(active), None, None, None
     reason = driver.scheduler.reason(job)
     if reason is None:
         return active.state.value, None, None, None

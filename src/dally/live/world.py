@@ -318,6 +318,7 @@ class LiveWorld:
     def _attempt(self, now: float, action: pl.Start | pl.Migrate) -> Attempt:
         number = self._numbers[action.job] = self._numbers.get(action.job, 0) + 1
         attempt = self._current[action.job] = Attempt(Key(action.job, number), action.placement)
+        attempt.saved = self.jobs[action.job].work_done if action.job in self.jobs else 0.0
         self._lease(None if action.lease is None else now + action.lease, action.job)
         return attempt
 
