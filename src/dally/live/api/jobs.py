@@ -133,11 +133,19 @@ def show(service: Service, caller: Who, id: JobPath) -> Response:
     return answer(own_job(service, caller, id))
 
 
+# every explanation has all of these: a job that is kept back has no place in the queue yet, and less to tell
+_EXPLAINED: dict[str, Any] = {
+    **dict.fromkeys(("name", "user", "gpu_type", "policy", "now", "lasts", "reason", "why", "until", "until_in",
+                     "ahead", "free", "machines", "level", "speed", "estimate")),
+    "preemptions": 0, "evidence": [], "alternatives": [],
+}  # fmt: skip
+
+
 @router.get("/{id}/explain", response_model=dict[str, Any])
 def explain(service: Service, caller: Who, id: JobPath) -> Response:
     """Why it waits, who is ahead, when it may start, what would make it start sooner."""
     own_job(service, caller, id)
-    return answer(service.explain(id))
+    return answer({**_EXPLAINED, **service.explain(id)})
 
 
 @router.post("/{id}/{what}", response_model=Done)
