@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from api_served import until
+from api_serving import until
 
 from dally.live.places import read_address
 
