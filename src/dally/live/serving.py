@@ -70,7 +70,8 @@ class Serving(Protocol):
     def snapshot(self) -> dict[str, Any]: ...
 
     def health(self) -> dict[str, Any]:
-        """{"status": "ok" | a sentence, "leader": bool, "url", "policy", "version", "instants": so many written}."""
+        """{"status": "ok" | a sentence, "leader": bool, "url", "policy", "version", "instants": so many written}; never
+        blocks."""
         ...
 
     def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
