@@ -13,6 +13,7 @@ from dally.core import plan as pl
 from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.journal import Journal
+from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import save
 from dally.core.topology import Topology
@@ -108,6 +109,27 @@ def test_a_timer_of_the_policy_is_said_with_the_time_left() -> None:
     assert found["until_in"] == pytest.approx(6600.0)
     assert found["estimate"]["high"] <= 6600.0
     assert "  Until   this reason ends by itself in 110 min" in explain_text(found)
+
+
+def test_a_job_that_its_queue_keeps_back_is_told_when_it_will_start() -> None:
+    scheduler = Scheduler(TREE, make_policy("fifo"), Obliging(), Journal())
+    scheduler.step(0.0, [ev.QueuesSet((Queue("vision", max_gpus=4),))])
+    jobs = [Job(str(i), 0.0, 4, user="ann", tenant="vision", declared_duration=600.0) for i in range(3)]
+    scheduler.step(0.0, [ev.Arrived(each) for each in jobs])
+    scheduler.step(60.0, [ev.TimerDue()])
+    found = explain(save(scheduler), "2", durations=Exact({"0": 600.0, "1": 600.0}))
+    assert (found["state"], found["reason"]) == ("held", "WaitingForQuota")
+    assert [each["id"] for each in found["ahead"]["first"]] == ["1"]
+    assert found["estimate"]["median"] == pytest.approx(1140.0)
+    assert explain_text(found).startswith("Job 2 (ann) waits until its queue may have 4 GPUs more")
+
+
+def test_a_job_that_its_owner_holds_is_told_no_time() -> None:
+    scheduler = Scheduler(TREE, make_policy("fifo"), Obliging(), Journal())
+    scheduler.step(0.0, [ev.Arrived(Job("1", 0.0, 16)), ev.Arrived(Job("2", 0.0, 4)), ev.Held("2", "over the weekend")])
+    found = explain(save(scheduler), "2")
+    assert (found["state"], found["reason"], found["estimate"]) == ("held", "Held", None)
+    assert explain_text(found).startswith("Job 2 is held and wants 4 GPUs")
 
 
 def test_a_job_nobody_knows_is_refused() -> None:

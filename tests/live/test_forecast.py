@@ -307,6 +307,21 @@ def test_another_gpu_type_is_offered_where_it_is_free() -> None:
     assert found[0]["estimate"]["median"] == 0.0
 
 
+def test_a_wider_level_is_offered_where_it_is_free() -> None:
+    """One GPU is free on each of four machines."""
+    jobs = [Job(f"a{i}", 0.0, 3, within="machine", declared_duration=1000.0) for i in range(4)]
+    found = alternatives(queue([*jobs, Job("b", 0.0, 2, within="machine")]), "b")
+    assert found[0]["change"] == "within the rack instead of the machine"
+    assert found[0]["estimate"]["median"] == 0.0
+
+
+def test_a_job_that_insists_on_too_small_a_domain_is_told_a_wider_one() -> None:
+    answer = dry_run(queue([]), Job("b", 0.0, 8, within="machine"))
+    assert answer["starts"] == "never"
+    assert [each["change"] for each in answer["alternatives"]][:1] == ["within the rack instead of the machine"]
+    assert "8 → 4 GPUs" in [each["change"] for each in answer["alternatives"]]
+
+
 def test_a_change_loses_its_place_in_the_queue_as_it_would() -> None:
     """There is no other way to change a job than to submit it anew."""
     jobs = [Job("a", 0.0, 16, declared_duration=100.0), *(Job(f"q{i}", 0.0, 16, declared_duration=100.0) for i in range(5))]

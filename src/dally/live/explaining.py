@@ -49,15 +49,15 @@ def explain(state: Saved, job_id: str, policy: str | None = None, known: Known |
         if job.speed > 0:
             found["speed"] = job.speed
         return found
-    if standing is not State.WAITING and standing is not State.YIELDING:
-        return found  # held: nobody knows for how long
-    if standing is State.WAITING:
+    if job.hold is not None or standing not in (State.WAITING, State.YIELDING, State.HELD):
+        return found  # held by its owner: nobody knows for how long
+    if standing is not State.YIELDING:
         found["ahead"] = ahead_of(scheduler, job, futures.now)
         found["free"] = free_now(scheduler, job, found["ahead"]["jobs"])
     more: dict[str, Any] = {"samples": samples, "seed": seed, "durations": durations, "now": now}
     estimate = estimate_start(state, job_id, policy, known, budget=budget * 0.5, **more)
     found["estimate"] = estimate.plain()
-    if standing is State.WAITING and estimate.high != 0.0:
+    if standing is not State.YIELDING and estimate.high != 0.0:
         found["alternatives"] = alternatives(state, job_id, policy, known, instead_of=estimate,
                                              budget=max(0.0, spent.left), **more)  # fmt: skip
     return found
@@ -72,14 +72,18 @@ def _why(reason: Reason | None, now: float) -> dict[str, Any]:
 
 
 def ahead_of(scheduler: Scheduler, job: ActiveJob, now: float) -> dict[str, Any]:
-    """Jobs that the policy's order puts before it: how many, with how many GPUs, and the first of them."""
+    """Jobs that the policy's order puts before it, in the queue or where its own queue keeps it back: how many, with
+    how many GPUs, and the first of them."""
     before: list[ActiveJob] = []
-    for other in scheduler.view.waiting.ordered(now):
+    gate, queue = scheduler.books.gate, scheduler.view.waiting
+    for ranking in gate.rankings() if gate is not None else ():
+        queue = ranking if job.id in ranking else queue
+    for other in queue.ordered(now):
         if other.id == job.id:
             break
         before.append(other)
     first = [{"id": other.id, "user": other.job.user, "gpus": other.gpus} for other in before[:_NAMED]]
-    return {"jobs": len(before), "gpus": sum(other.gpus for other in before), "of": len(scheduler.view.waiting),
+    return {"jobs": len(before), "gpus": sum(other.gpus for other in before), "of": len(queue),
             "first": first}  # fmt: skip
 
 
@@ -115,7 +119,7 @@ def _not_enough(view: View, job: ActiveJob, usable: int, together: dict[str, int
             return f"{_count(usable)} free of type {kind}, it asks for {job.gpus}{others}{broken}"
         mixed = " of one type" if len(view.free.pools) > 1 else ""
         return f"{_count(usable)} free{mixed}, it asks for {job.gpus}{broken}"
-    within = getattr(job.job, "within", None)
+    within = job.job.within
     if within is not None and together.get(within, job.gpus) < job.gpus:
         return f"{usable} are free, but at most {together[within]} of them in one {within}, where it must run{broken}"
     inner = next((name for name, most in together.items() if most >= job.gpus), None)

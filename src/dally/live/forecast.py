@@ -265,15 +265,12 @@ def changes(job: Job, topology: Topology) -> Iterator[Change]:
 def _wider(job: Job, topology: Topology) -> Iterator[Change]:
     """Where a job insists on a level, the levels around it; where it waits for one by its own will, not to wait."""
     names = [level.name for level in topology.levels]
-    within = getattr(job, "within", None)
-    if within in names:
-        for wider in names[names.index(within) + 1 :]:
-            more: dict[str, Any] = {"within": None if wider == names[-1] else wider}
-            yield Change(f"within the {wider} instead of the {within}", replace(job, **more))
-    prefers = getattr(job, "prefers", None)
-    if prefers is not None and getattr(job, "wait", None) != 0:
-        more = {"wait": 0.0}
-        yield Change(f"without waiting for a {prefers}", replace(job, **more))
+    if job.within in names:
+        for wider in names[names.index(job.within) + 1 :]:
+            level = None if wider == names[-1] else wider
+            yield Change(f"within the {wider} instead of the {job.within}", replace(job, within=level))
+    if job.prefers is not None and job.wait != 0:
+        yield Change(f"without waiting for a {job.prefers}", replace(job, wait=0.0))
 
 
 def alternatives(state: Saved, job_id: str, policy: str | None = None, known: Known | None = None, *,

@@ -19,8 +19,6 @@ from dally.simulator.replay import Nowhere
 _MORE = 1e-3  # work that was left at the least when an attempt ended and its job did not
 _SAME = 6  # digits after the point in which times are the same
 
-_OUTSIDE = (ev.Arrived, ev.Cancelled, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.Held,
-            ev.Released, ev.ContactLost, ev.ContactRestored)  # fmt: skip
 _ENDS = (ev.Finished, ev.Failed, ev.Interrupted, ev.Yielded)
 
 
@@ -151,9 +149,7 @@ class _Reader:
         return self.lived.attempts[job, self.numbers[job]]
 
     def _happened(self, now: float, event: ev.Event, leases: dict[str, float | None]) -> None:
-        if isinstance(event, _OUTSIDE):
-            self.from_outside.append(event)
-        elif isinstance(event, ev.TimerDue):
+        if isinstance(event, ev.TimerDue):
             self._rang(now)
         elif isinstance(event, ev.LeaseEnded):
             end = leases.get(event.job)
@@ -166,6 +162,8 @@ class _Reader:
             attempt.answered, attempt.refusal, attempt.end = now - attempt.decided, event, event
         elif isinstance(event, _ENDS) and event.job in self.numbers:
             self._ended(now, event)
+        else:  # arrivals, machines, queues, what owners do with their jobs
+            self.from_outside.append(event)
 
     def _rang(self, now: float) -> None:
         """One ring is for all timers that are due; one that nobody set comes from outside."""

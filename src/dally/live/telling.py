@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dally.core.reasons import Token
 from dally.core.units import show_time
 
 
@@ -47,6 +48,8 @@ def _headline(found: dict[str, Any]) -> str:
             "yielding": f"was preempted, saves its checkpoint and wants {gpus} again",
             "lost": f"is out of contact on {gpus}", "held": f"is held and wants {gpus}"}  # fmt: skip
     state = said.get(found["state"], f"is {found['state']}")
+    if found["reason"] == Token.WAITING_FOR_QUOTA.label:
+        state = f"waits until its queue may have {gpus} more"
     lasts = "" if found["lasts"] is None else f", for {show_time(found['lasts'])} so far"
     often = found["preemptions"]
     before = f"; preempted {often} time{'s' if often > 1 else ''}" if often else ""

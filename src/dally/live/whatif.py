@@ -76,9 +76,9 @@ def compare(state: Saved, policies: Sequence[str], known: Known | None = None, *
     """The policy in charge and these others, each through the same futures to their end."""
     in_charge = str(state["policy"])
     names = list(dict.fromkeys([in_charge, *(make_policy(each).name for each in policies)]))
-    states = Counter(plain["state"] for plain in state["jobs"])
-    open_ = [State(name) for name in states if State(name) not in ENDED]
-    if not any(each.value != "held" for each in open_):
+    states = Counter(plain["state"] for plain in state["jobs"] if plain.get("hold") is None)
+    held = sum(plain["state"] == State.HELD.value for plain in state["jobs"]) - states[State.HELD.value]
+    if not any(State(name) not in ENDED for name in states):
         raise UserError("the snapshot holds no job that runs or waits: there is nothing to go on from")
     prospects, basis = [], ""
     for name in names:
@@ -95,9 +95,9 @@ def compare(state: Saved, policies: Sequence[str], known: Known | None = None, *
         prospects.append(Prospect(name, name == in_charge, _told(name, state, futures.known), tuple(outcomes)))
     if basis == NOBODY_KNOWS:
         raise UserError(f"{NOBODY_KNOWS}; so nobody can say what another policy would do with them")
-    waiting = states[State.WAITING.value] + states[State.YIELDING.value]
+    waiting = sum(states[each.value] for each in (State.WAITING, State.YIELDING, State.HELD))  # some for their queue
     running = sum(states[each.value] for each in (State.RUNNING, State.STARTING, State.LOST))
-    return WhatIf(prospects, running, waiting, states["held"], basis)
+    return WhatIf(prospects, running, waiting, held, basis)
 
 
 def _told(policy: str, state: Saved, known: Known) -> str:
@@ -125,7 +125,7 @@ def _outcome(futures: Futures, future: int) -> Outcome:
 
     scheduler.journal = Journal(see)
     scheduler.run(lambda now: now - futures.now <= _HORIZON)
-    unended = sum(job.state not in ENDED and job.state.value != "held" for job in scheduler.jobs.values())
+    unended = sum(job.state not in ENDED and job.hold is None for job in scheduler.jobs.values())
     times = [end - futures.now for end in ends]
     mean = sum(times) / len(times) if times else 0.0
     return Outcome(mean, max(times, default=0.0), preemptions, tuple(first), unended)
