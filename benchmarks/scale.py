@@ -51,7 +51,7 @@ def main() -> None:
             preempted = sum(row.preemptions for row in rows)
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             print(f"{policy:20} {jobs:8,} {cpu:7.1f} {jobs / cpu:7,.0f} {cpu / run.events * 1e6:8.0f} {run.events:10,} "
-                  f"{waited:6.0%} {max(run.ledger.queue):6,} {preempted:9,} {jobs / begun[0]:6.1f} "
+                  f"{waited:6.1%} {max(run.ledger.queue):6,} {preempted:9,} {jobs / begun[0]:6.1f} "
                   f"{cpu / begun[1]:6.1f} {peak:7,}", flush=True)  # fmt: skip
             unfinished = sum(row.outcome == "unfinished" for row in rows)
             if unfinished:
