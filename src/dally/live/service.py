@@ -351,9 +351,10 @@ class Service:
             raise NotFound(f"there is no job {id}")
         if id in driver.scheduler.jobs:
             return {**foresight.explained(driver, id), "name": row["name"], "user": row["user"], "cause": row["cause"]}
+        left = None if row["until"] is None else max(0.0, row["until"] - time.time())
         return {"id": id, "name": row["name"], "user": row["user"], "state": row["state"], "gpus": row["gpus"],
                 "gpu_type": row["spec"].get("gpu_type"), "reason": row["reason"], "why": row["why"],
-                "until": row["until"], "until_in": None if row["until"] is None else max(0.0, row["until"] - time.time()),
+                "until": row["until"], "until_in": left,
                 "lasts": None, "preemptions": 0, "evidence": [], "ahead": None, "free": None, "machines": None,
                 "level": None, "speed": None, "estimate": None, "alternatives": []}  # fmt: skip
 
