@@ -8,17 +8,17 @@ from typing import Any
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
+from dally.core.door import Door
 from dally.core.errors import PlanError, UserError
 from dally.core.estimates import Estimates
 from dally.core.free import FreeGpus
-from dally.core.journal import Decided, Entry, Happened, LetIn, Odd, Rejected
+from dally.core.journal import Decided, Entry, Happened, Odd, Rejected
 from dally.core.memory import Memory
 from dally.core.placement import Placement
 from dally.core.policy import Meter, Policy, View
 from dally.core.ranking import BadRankError, Rank, Ranking
 from dally.core.reasons import Reason, Token
 from dally.core.residents import Residents
-from dally.core.shares import Gate
 from dally.core.sharing import Groups, Interference
 from dally.core.states import ENDED, TRANSITIONS, State, possible
 from dally.core.topology import Topology, changed
@@ -34,24 +34,22 @@ class Books:
         self.down: set[int] = set()
         self.reasons: dict[str | pl.Demand, Reason] = {}
         self.timer: float | None = None
-        self.heard: list[Happened] | None = None  # by the policy of the latest events, where that is not what happened
-        self._passing: list[ev.Held | ev.Released | ev.Arrived] | None = None  # who leaves the queue or comes in
         self.answers: list[Decided] = []  # what the books themselves decide: who is turned away, who is to stop
         self.preempts = preempts
-        self.gate: Gate | None = None  # in front of the policy, where there are queues
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
         self.view.down, self.view.reasons = self.down, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
         self.unranked: dict[str, ActiveJob] = {}
+        self.door = Door(self.jobs, self.view, self.reasons, self.answers, self.unranked)
         self._lay_out(shares)
         self._apply: dict[type, Callable[[float, Any], str | None]] = {
             ev.Arrived: self._arrived, ev.Finished: self._ended("finish"), ev.Failed: self._ended("fail"),
             ev.Cancelled: self._ended("cancel"), ev.Yielded: self._yielded, ev.StartFailed: self._start_failed,
-            ev.Interrupted: self._interrupted, ev.Held: self._held, ev.Released: self._released,
+            ev.Interrupted: self._interrupted, ev.Held: self.door.held, ev.Released: self.door.released,
             ev.ContactLost: self._contact_lost,
             ev.ContactRestored: self._contact_restored, ev.MachineDown: self._machine_down,
             ev.MachineUp: self._machine_up, ev.MachinesChanged: self._machines_changed,
-            ev.QueuesSet: self._queues_set,
+            ev.QueuesSet: self.door.queues_set,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
         }  # fmt: skip
@@ -72,7 +70,7 @@ class Books:
         if job.state in _IN_BETWEEN:
             return _IN_BETWEEN[job.state]
         if job.state is State.HELD:
-            return _held_because(job.hold or "") if self.gate is None or job.hold is not None else self.gate.reason(job)
+            return self.door.reason(job)
         if job.state not in (State.WAITING, State.REJECTED):
             return None
         return self.reasons.get(job_id) or self.reasons.get(job.demand)
@@ -108,12 +106,10 @@ class Books:
         for ranking in (self.view.waiting, self.view.preemptible):
             for job in list(ranking):
                 ranking.discard(job)
-        self.unranked = {job.id: job for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING)}
+        self.unranked.clear()
+        self.unranked.update((job.id, job) for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING))
         self.rank(policy, memory, now, ())
-        if self.gate is not None:
-            for job in sorted(self.gate.kept(), key=lambda job: job.number):
-                self.gate.gone(job)
-                self.gate.keep(job, policy.rank(self.view, memory, job, now))
+        self.door.rank_all(policy, memory, now)
 
     def share_out(self, shares: bool) -> None:
         """Groups are kept for policies that share, only. One that does not can take over as long as nobody shares."""
@@ -143,90 +139,27 @@ class Books:
     # --- what happened --------------------------------------------------------------------------------------
 
     def happened(self, now: float, events: Sequence[ev.Event]) -> list[Happened]:
-        """Make them part of the state; what does not fit it changes nothing and comes back as odd. What a policy hears
-        of it is `heard`: who is held leaves its world, and who is released comes into it."""
+        """Make them part of the state; what does not fit it changes nothing and comes back as odd."""
         seen: list[Happened] = []
         for event in events:
             apply = self._apply.get(type(event))
             why = f"{event!r} is no event" if apply is None else apply(now, event)
             seen.append(event if why is None else Odd(event, why))
-        self.heard = None
-        if self._passing is not None:
-            self.heard = [*(event for event in seen if type(event) not in _HOLDS), *self._passing]
-            if self.gate is not None:  # who arrives and is stopped at the gate has not arrived yet
-                self.heard = [event for event in self.heard if type(event) is not ev.Arrived
-                              or self.jobs[event.job.id].state is not State.HELD]  # fmt: skip
-            self._passing = None
         return seen
-
-    def open_gate(self, policy: Policy, memory: Memory, now: float,
-                  recorded: Sequence[Decided] | None = None) -> list[ev.Arrived]:  # fmt: skip
-        """Who has come to the gate is ranked, and whose turn it is let in: to the policy it arrives now. `recorded`:
-        who it was is not worked out, but taken from there."""
-        gate = self.gate
-        assert gate is not None
-        for job in gate.newcomers:
-            gate.keep(job, policy.rank(self.view, memory, job, now))
-        newcomers, gate.newcomers = gate.newcomers, []
-        if recorded is None:
-            admitted = gate.let_in(now)
-        else:
-            kept = {entry.who for entry in recorded
-                    if isinstance(entry, pl.Wait) and entry.reason.token is Token.WAITING_FOR_QUOTA}  # fmt: skip
-            late = [self.jobs[entry.job] for entry in recorded if isinstance(entry, LetIn)]
-            admitted = list(dict.fromkeys([*(job for job in newcomers if job.id not in kept), *late]))
-            for job in admitted:
-                gate.admit(job)
-        for job in admitted:
-            if self.reasons.pop(job.id, None) is not None:
-                self.answers.append(LetIn(job.id))
-            job.move("release")
-            self.unranked[job.id] = job
-        self.answers += [pl.Wait(job.id, gate.reason(job)) for job in newcomers if job.state is State.HELD]
-        return [ev.Arrived(job.job) for job in admitted]
 
     def _arrived(self, now: float, event: ev.Arrived) -> str | None:
         job = event.job
         if job.id in self.jobs:
             return f"there is a job {job.id!r} already"
         active = self.jobs[job.id] = ActiveJob(job, len(self.jobs), now)
-        capacity = self._capacity.get(job.gpu_type, 0)
-        beyond = None if self.gate is None else self.gate.too_large(job)
-        says_where = job.within is not None or job.prefers is not None
-        if 0 < job.gpus <= capacity and beyond is None and (not says_where or self._fits_inside(active)):
-            self._enqueue(now, active)
+        reason = self.door.turns_away(active, self._capacity.get(job.gpu_type, 0))
+        if reason is None:
+            self.door.enqueue(now, active)
             return None
-        reason = self._too_large(active, capacity, beyond)
         active.move("reject")
         self.reasons[job.id] = reason
         self.answers.append(Rejected(job.id, reason))
         return None
-
-    def _fits_inside(self, job: ActiveJob) -> bool:
-        """One domain of the level it must be inside could hold it, and there are the levels it names."""
-        topology, demand = self.view.topology, job.demand
-        names = {None, *(level.name for level in topology.levels)}
-        return names.issuperset((demand.within, demand.prefers)) and \
-            topology.capacity(demand.gpu_type, demand.within) >= demand.gpus  # fmt: skip
-
-    def _too_large(self, job: ActiveJob, capacity: int, beyond: str | None) -> Reason:
-        """Why it can never run here; `beyond`: what its queue says to it."""
-        topology, demand = self.view.topology, job.demand
-        if capacity == 0:
-            return Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {demand.gpu_type}")
-        if beyond is not None:
-            return Reason(Token.EXCEEDS_CAPACITY, beyond)
-        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
-        asks = f"asks for {demand.gpus} GPUs{kind}{demand.inside}"
-        names = [level.name for level in topology.levels]
-        for name in (demand.within, demand.prefers):
-            if name is not None and name not in names:
-                return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; it names a level {name}, and the cluster has "
-                              f"{', '.join(names)}")  # fmt: skip
-        if demand.gpus <= capacity and demand.within is not None:
-            most = topology.capacity(demand.gpu_type, demand.within)
-            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most}")
-        return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; the cluster has {capacity}")
 
     def _ended(self, what: str) -> Callable[[float, Any], str | None]:
         def apply(now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> str | None:
@@ -242,8 +175,7 @@ class Books:
             self._release(now, job)
             job.move(what)
             self.reasons.pop(job.id, None)
-            if self.gate is not None:
-                self.gate.gone(job)
+            self.door.left(job)
             return None
 
         return apply
@@ -272,51 +204,7 @@ class Books:
         self._release(now, job)
         job.move(what)
         job.failures += failure
-        self._enqueue(now, job)
-        return None
-
-    def _held(self, now: float, event: ev.Held) -> str | None:
-        job = self.jobs.get(event.job)
-        if job is None:
-            return "nobody knows the job"
-        if job.state in ENDED:
-            return f"it is {job.state.value} already"
-        if job.hold is not None:
-            return "it is held already"
-        job.hold = event.why
-        self._pass()
-        if job.state is State.WAITING:
-            self._keep_out(job)
-        elif job.state is State.HELD and self.gate is not None:  # kept back, and now by its owner
-            self.reasons.pop(job.id, None)
-            self.gate.gone(job)
-        return None
-
-    def _keep_out(self, job: ActiveJob) -> None:
-        """It leaves the queue, and with it the policy's world."""
-        self.view.waiting.discard(job)
-        self.reasons.pop(job.id, None)
-        job.move("hold")
-        self._pass(ev.Held(job.id))
-        if self.gate is not None:
-            self.gate.gone(job)
-
-    def _pass(self, *entries: ev.Held | ev.Released | ev.Arrived) -> None:
-        self._passing = [*(self._passing or ()), *entries]
-
-    def _released(self, now: float, event: ev.Released) -> str | None:
-        job = self.jobs.get(event.job)
-        if job is None:
-            return "nobody knows the job"
-        if job.hold is None or job.state in ENDED:
-            return f"it is {job.state.value} and not held"
-        job.hold = None
-        self._pass()
-        if job.state is State.HELD:
-            job.move("release")
-            if self.gate is None:
-                self._pass(event)
-            self._enqueue(now, job)
+        self.door.enqueue(now, job)
         return None
 
     def _contact_lost(self, now: float, event: ev.ContactLost) -> str | None:
@@ -410,28 +298,6 @@ class Books:
             view.free.take_mask(machine, view.free.masks[machine])
         view.layout += 1
         self.laid_out_before = self.laid_out_before or before
-        return None
-
-    def _queues_set(self, now: float, event: ev.QueuesSet) -> str | None:
-        """Who has been let in stays in; who is kept back stands at the gates of the new queues."""
-        names = [queue.name for queue in event.queues]
-        if len(set(names)) < len(names) or not all(queue.weight > 0 for queue in event.queues):
-            return "queues have names of their own, and weights above 0"
-        waiting = [] if self.gate is None else [*self.gate.kept(), *self.gate.newcomers]
-        self.gate = Gate(event.queues, self.view) if event.queues else None
-        self._pass()
-        if self.gate is None:
-            for job in sorted(waiting, key=lambda job: job.number):
-                self.reasons.pop(job.id, None)
-                job.move("release")
-                self._pass(ev.Arrived(job.job))
-                self.unranked[job.id] = job
-                self.answers.append(LetIn(job.id))
-            return None
-        for job in self.jobs.values():
-            if job.state not in ENDED and job.state is not State.HELD:
-                self.gate.admit(job)
-        self.gate.newcomers = sorted(waiting, key=lambda job: job.number)
         return None
 
     def _lease_ended(self, now: float, event: ev.LeaseEnded) -> str | None:
@@ -561,18 +427,6 @@ class Books:
 
     # --- GPUs -----------------------------------------------------------------------------------------------
 
-    def _enqueue(self, now: float, job: ActiveJob) -> None:
-        job.last_change = now
-        if job.hold is not None:
-            self._keep_out(job)
-            return
-        if self.gate is not None and job.id not in self.gate:
-            job.move("hold")
-            self._pass()
-            self.gate.newcomers.append(job)
-            return
-        self.unranked[job.id] = job
-
     def _release(self, now: float, job: ActiveJob) -> None:
         """The job has no GPUs from now on."""
         self.view.preemptible.discard(job)
@@ -596,7 +450,6 @@ class Books:
 
 
 _QUEUED = (State.WAITING, State.HELD)
-_HOLDS = frozenset((ev.Held, ev.Released))
 BEGUN = TRANSITIONS["begin"][State.STARTING]  # looked up once: it happens at every start
 _MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
 
@@ -605,10 +458,6 @@ _IN_BETWEEN = {
     State.STARTING: Reason(Token.STARTING, "it was given GPUs, and is not known to run there yet"),
     State.LOST: Reason(Token.CONTACT_LOST, "contact with it is lost; it keeps its GPUs until more is known"),
 }
-
-
-def _held_because(why: str) -> Reason:
-    return Reason(Token.HELD, f"held by its owner: {why}" if why else "held by its owner")
 
 
 def _put(ranking: Ranking, job: ActiveJob, rank: Rank, policy: Policy) -> None:

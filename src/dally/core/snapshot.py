@@ -32,7 +32,7 @@ _NUMBERS = ("fraction", "serving", "executed", "attained", "work_done", "speed",
 
 def save(scheduler: Scheduler) -> dict[str, Any]:
     """As plain data that JSON can hold."""
-    books, view = scheduler.books, scheduler.books.view
+    books, view, gate = scheduler.books, scheduler.books.view, scheduler.books.door.gate
     text = JournalText(view.topology)
     return {
         "snapshot": VERSION,
@@ -52,8 +52,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
                     {job: text.plain(group.share(job)) for job in group.members}] for group in view.groups],
         "news": [text.plain(entry) for entry in scheduler.news],
         "memory": scheduler.memory.save(view.topology),
-        **({} if books.gate is None else {
-            "queues": text.plain(books.gate.queues), "kept": [_ranking(ranking) for ranking in books.gate.rankings()]}),
+        **({} if gate is None else {"queues": text.plain(gate.queues), "kept": [*map(_ranking, gate.rankings())]}),
     }  # fmt: skip
 
 
@@ -87,8 +86,8 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     _read_ranking(view.waiting, state["waiting"], books.jobs)
     _read_ranking(view.preemptible, state["preemptible"], books.jobs)
     if "queues" in state:
-        books.gate = Gate(text.rich("queues", state["queues"]), view)
-        _reopen(books.gate, state["kept"], books.jobs)
+        books.door.gate = Gate(text.rich("queues", state["queues"]), view)
+        _reopen(books.door.gate, state["kept"], books.jobs)
     scheduler.time, scheduler.events = state["time"], state["events"]
     scheduler.news = [text.rich("event", entry) for entry in state["news"]]
 
