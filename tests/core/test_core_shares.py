@@ -146,7 +146,7 @@ def test_queues_can_be_changed_and_taken_away_on_a_live_cluster() -> None:
     (entry,) = (entry for instant in seen for entry in instant.decided or () if isinstance(entry, LetIn))
     assert entry == LetIn("a1")
     scheduler.step(3.0, [ev.QueuesSet()])
-    assert kept(scheduler) == [] and scheduler.books.gate is None and len(running(scheduler)) == 4
+    assert kept(scheduler) == [] and scheduler.books.door.gate is None and len(running(scheduler)) == 4
     scheduler.step(4.0, [ev.QueuesSet((Queue("a"), Queue("a")))])
     assert isinstance(seen[-1].happened[0], Odd)
 

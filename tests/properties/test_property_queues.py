@@ -54,7 +54,7 @@ def with_queues(case: Case, chance: random.Random) -> Case:
 
 
 def check(scheduler: Scheduler) -> None:
-    gate = scheduler.books.gate
+    gate = scheduler.books.door.gate
     assert gate is not None
     given: dict[str, int] = {}
     users: dict[tuple[str, str | None], tuple[int, int]] = {}

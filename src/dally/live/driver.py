@@ -156,7 +156,7 @@ class Driver:
 
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """Queues as configured; nothing happens where they are these already. From any thread."""
-        gate = self.scheduler.books.gate
+        gate = self.scheduler.books.door.gate
         if queues != (() if gate is None else gate.queues):
             self.world.report(ev.QueuesSet(queues))
 

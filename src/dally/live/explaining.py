@@ -75,7 +75,7 @@ def ahead_of(scheduler: Scheduler, job: ActiveJob, now: float) -> dict[str, Any]
     """Jobs that the policy's order puts before it, in the queue or where its own queue keeps it back: how many, with
     how many GPUs, and the first of them."""
     before: list[ActiveJob] = []
-    gate, queue = scheduler.books.gate, scheduler.view.waiting
+    gate, queue = scheduler.books.door.gate, scheduler.view.waiting
     for ranking in gate.rankings() if gate is not None else ():
         queue = ranking if job.id in ranking else queue
     for other in queue.ordered(now):

@@ -201,7 +201,7 @@ class Service:
         if spec.placement is not None and spec.placement.preferred is not None and not policy.heeds_wishes:
             raise UserError(f"placement.preferred: policy {policy.name!r} does not wait for levels jobs would like; "
                             "`dally` does, and `required` counts under every policy")  # fmt: skip
-        gate = driver.scheduler.books.gate
+        gate = driver.scheduler.books.door.gate
         if gate is not None and spec.queue is not None and spec.queue not in (names := by_name(gate.queues)):
             raise UserError(f"queue: there is no queue {spec.queue!r}; there are {', '.join(sorted(names))}")
         for other in (*spec.after, *spec.after_ok):
@@ -313,7 +313,7 @@ class Service:
         driver = self._leading()
         with driver.lock:
             view = driver.scheduler.view
-            topology, drained = view.topology, driver.scheduler.books.drained
+            topology, drained = view.topology, driver.scheduler.books.fleet.drained
             jobs: dict[int, list[str]] = {}
             taken: dict[int, int] = {}
             for active in driver.scheduler.books.holding.values():
