@@ -16,6 +16,7 @@ from dally.core.job import Job, Truth
 from dally.core.journal import Decided, Entry, Instant, Journal, flat
 from dally.core.placement import Placement
 from dally.core.policy import Meter, Policy, PolicyBase, View
+from dally.core.queues import Queue
 from dally.core.ranking import Rank
 from dally.core.reasons import Reason, Token
 from dally.core.scheduler import Scheduler
@@ -135,7 +136,7 @@ def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy
          network: str | NetworkModel = "ideal", cost: str | PreemptionCost = "0",
          faults: Faults | None = None, estimates: object = None, instants: int = 50_000,
          interference: Interference | None = None, meter: Meter | None = None,
-         quanta: bool = False, starts: StartRules | None = None) -> Played:  # fmt: skip
+         quanta: bool = False, starts: StartRules | None = None, queues: tuple[Queue, ...] = ()) -> Played:  # fmt: skip
     """Run jobs to their end. A run that is not over after `instants` is a failure: somebody goes in circles."""
     made = specs if isinstance(specs, Trace) else trace(specs)
     chosen = make_network(network, topology) if isinstance(network, str) else network
@@ -152,7 +153,7 @@ def play(specs: Iterable[Spec] | Trace, topology: Topology, policy: str | Policy
                    make_cost(cost) if isinstance(cost, str) else cost, faults=faults,
                    estimates=estimates,  # type: ignore[arg-type]
                    sinks=(instants_seen.append,), progress=limit,
-                   interference=interference, meter=meter, quanta=quanta, starts=starts)  # fmt: skip
+                   interference=interference, meter=meter, quanta=quanta, starts=starts, queues=queues)  # fmt: skip
     assert run.complete, f"{run.policy} is not through after {instants} instants"
     return Played(run, instants_seen, workload)
 

@@ -237,3 +237,14 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(seeds: int) -> N
 @pytest.mark.parametrize(("freedom", "expected"), [(1, 12.7062), (4, 2.7764), (9, 2.2622), (29, 2.0452)])
 def test_students_quantiles_are_those_of_the_tables(freedom: int, expected: float) -> None:
     assert student_quantile(0.975, freedom) == pytest.approx(expected, abs=1e-3)
+
+
+TUNED_ON = {*range(1, 6), *range(101, 104)}  # seeds that constants were looked at on, and those of the earlier grid
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "benchmarks/sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_specs_of_the_grid_are_whole_and_their_seeds_were_not_tuned_on(path: Path) -> None:
+    spec = SweepSpec.read(path)
+    assert len(spec.seeds) >= 5 and not TUNED_ON & set(spec.seeds)
+    keys = [cell.key for cell in spec.cells()]
+    assert len(set(keys)) == len(keys) == len(spec), "a cell is there twice"

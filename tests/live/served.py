@@ -1,4 +1,4 @@
-"""A fake service, really served: `python served.py STATE PORT` is what `dally serve` is, without a scheduler. Jobs
+"""A fake service, really served: `python served.py STATE PORT [CONFIG]` is what `dally serve` is, without a scheduler. Jobs
 whose command begins with `finish`, `fail` or `stay` do so, a moment after they were submitted; `restart` finishes when
 the service has been started again, which forgets nothing."""
 
@@ -54,9 +54,10 @@ class Playing(FakeService):
 
 def main() -> None:
     state, port = sys.argv[1], int(sys.argv[2])
+    file = Path(sys.argv[3]) if len(sys.argv) > 3 else None
 
     def read() -> Configured:
-        return read_config(None, {"state": state, "listen": {"port": port}, "policy": "fifo"})
+        return read_config(file, {"state": state, "listen": {"port": port}, "policy": None if file else "fifo"})
 
     def opened(config: ServiceConfig) -> Playing:
         return Playing(config.folder)

@@ -51,6 +51,13 @@ def test_a_list_is_accepted_whole_or_not_at_all(api: TestClient, service: FakeSe
     assert error(api.post("/v1/jobs", json=[JOB] * 1001))[0] == 422
 
 
+def test_a_model_or_profile_nobody_has_is_refused_before_anything_is_kept(api: TestClient, service: FakeService) -> None:
+    assert error(api.post("/v1/jobs", json={**JOB, "model": "no-such-model"}))[0] == 422
+    refused = error(api.post("/v1/jobs", json={**JOB, "profile": "/no/such.yaml"}))
+    assert refused[0] == 422 and refused[1].startswith("profile: ")
+    assert service.submissions == 0
+
+
 def test_the_same_key_submits_once(api: TestClient, service: FakeService) -> None:
     ids = [api.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "k"}).json()["id"] for _ in range(3)]
     assert ids == ["1", "1", "1"] and len(service.rows) == 1
@@ -222,6 +229,35 @@ def test_more_changes_than_can_wait_are_refused_for_the_moment(service: FakeServ
         hold.set()
         first.join()
         assert client.post("/v1/jobs", json=JOB).status_code == 201
+
+
+def test_more_estimates_than_can_be_made_at_once_are_refused_for_the_moment(api: TestClient, service: FakeService) -> None:
+    import threading
+
+    from dally.live.api.app import THINKING
+
+    api.post("/v1/jobs", json=JOB)
+    hold, inside = threading.Event(), threading.Semaphore(0)
+    quick = service.explain
+
+    def slow(id: str) -> dict[str, Any]:
+        inside.release()
+        hold.wait(30)
+        return quick(id)
+
+    service.explain = slow  # type: ignore[method-assign, assignment]
+    threads = [threading.Thread(target=api.get, args=("/v1/jobs/1/explain",)) for _ in range(THINKING)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert inside.acquire(timeout=30)
+    refused = api.get("/v1/jobs/1/explain")
+    assert error(refused)[0] == 429 and refused.headers["retry-after"] == "1"
+    assert api.get("/v1/jobs/1").status_code == api.get("/v1/health").status_code == 200
+    hold.set()
+    for thread in threads:
+        thread.join()
+    assert api.get("/v1/jobs/1/explain").status_code == 200
 
 
 def test_health_and_metrics_tell_what_there_is(api: TestClient, service: FakeService) -> None:

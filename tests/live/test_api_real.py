@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import schemathesis
-from api_served import until
+from api_serving import until
 from hypothesis import HealthCheck, given, settings
 from test_api_schema import HEADERS, OPERATIONS
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from api_served import served, until
+from api_serving import served, until
 from fake_service import FakeService
 
 import dally.live.api.events as events

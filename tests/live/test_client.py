@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_served import served
+from api_serving import served
 from fake_service import FakeService
 
 from dally.core.errors import UserError

@@ -18,8 +18,9 @@ from dally.core.scheduler import Scheduler
 from dally.core.snapshot import save
 from dally.core.topology import Topology
 from dally.live.durations import Exact, History
-from dally.live.explaining import estimate_text, explain, explain_text
+from dally.live.explaining import explain
 from dally.live.forecast import Known
+from dally.live.telling import estimate_text, explain_text
 from dally.policies.options import make_policy
 
 TREE = cluster(2, 2, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from api_served import until
+from api_serving import until
 
 from dally.live.places import read_address
 
@@ -20,9 +21,11 @@ Done = subprocess.CompletedProcess[str]
 Dally = Callable[..., Done]
 
 
-def start(state: Path, port: int = 0) -> subprocess.Popen[bytes]:
-    """A service of its own process, ready to answer."""
-    served = subprocess.Popen([sys.executable, str(HERE / "served.py"), str(state), str(port)], stderr=subprocess.DEVNULL)
+def start(state: Path, port: int = 0, config: Path | None = None) -> subprocess.Popen[bytes]:
+    """A service of its own process, ready to answer. With a configuration, what it says is in `said` beside it."""
+    words = [sys.executable, str(HERE / "served.py"), str(state), str(port), *([str(config)] if config else [])]
+    with (config.with_name("said") if config else Path(os.devnull)).open("wb") as said:
+        served = subprocess.Popen(words, stderr=said)
     until(lambda: read_address(state) is not None or served.poll() is not None, 60)
     assert served.poll() is None
     return served
@@ -196,6 +199,51 @@ def test_a_service_stops_cleanly_and_says_that_it_is_gone(dally: Dally, state: P
     served.terminate()
     assert served.wait(30) == 0 and read_address(state) is None
     assert dally("queue").returncode == 4
+
+
+def test_the_configuration_is_read_again_at_a_signal_and_a_broken_one_changes_nothing(dally: Dally, state: Path,
+                                                                                     tmp_path: Path) -> None:  # fmt: skip
+    config, said = tmp_path / "dally.yaml", tmp_path / "said"
+    config.write_text("policy: fifo\nlog: {format: json}\n")
+    served = start(state, config=config)
+    assert dally("policy", "show").stdout == "fifo\n"
+    config.write_text("policy: las\ncluster: 2x2\nlog: {format: json}\n")
+    served.send_signal(signal.SIGHUP)
+    until(lambda: "these count only after a restart: cluster" in said.read_text())
+    assert dally("policy", "show").stdout == "las\n"
+    config.write_text("policy: nope\n")
+    served.send_signal(signal.SIGHUP)
+    until(lambda: "the configuration was not taken over" in said.read_text())
+    assert dally("policy", "show").stdout == "las\n"
+    first, *lines = said.read_text().splitlines()
+    assert first.startswith("dally serves http://127.0.0.1:")
+    assert [json.loads(line)["level"] for line in lines] == ["info", "warning", "error"]
+    served.terminate()
+    assert served.wait(30) == 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_with_tls_a_service_is_reached_by_those_who_trust_its_certificate(dally: Dally, state: Path, tmp_path: Path) -> None:
+    made = ("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem "
+            "-addext subjectAltName=IP:127.0.0.1,DNS:localhost")  # fmt: skip
+    subprocess.run(made.split(), cwd=tmp_path, check=True, capture_output=True)
+    config = tmp_path / "dally.yaml"
+    config.write_text(f"policy: fifo\ntls: {{certificate: {tmp_path}/cert.pem, key: {tmp_path}/key.pem}}\n")
+    served = start(state, config=config)
+    url = read_address(state)
+    assert url is not None and url.startswith("https://")
+    assert dally("queue", DALLY_CA=str(tmp_path / "cert.pem")).stdout == "no jobs\n"
+    stranger = dally("queue")
+    assert stranger.returncode == 4 and "is not trusted: name the file" in stranger.stderr
+    assert dally("queue", DALLY_CA="/no/such/file").returncode == 2
+    served.terminate()
+    served.wait(30)
+
+
+def test_shells_are_told_how_to_complete(dally: Dally) -> None:
+    assert "_dally_completion" in dally(_DALLY_COMPLETE="bash_source").stdout
+    found = dally(_DALLY_COMPLETE="bash_complete", COMP_WORDS="dally que", COMP_CWORD="1").stdout
+    assert found == "plain,queue\n"
 
 
 def test_two_services_cannot_listen_on_one_port(state: Path, tmp_path: Path) -> None:

@@ -54,10 +54,12 @@ def test_attempts_survive_an_engine_killed_in_the_middle_and_are_adopted(tmp_pat
     here, source = Path(__file__).parent, Path(shim.__file__).parents[3]
     first = subprocess.Popen([sys.executable, "-c", ELSEWHERE, str(here), str(source), str(tmp_path / "state"), str(tmp_path / "p")],
                              stdout=subprocess.PIPE)
-    assert first.stdout is not None and first.stdout.readline() == b"begun\n"
-    pid = number_in(tmp_path / "p0")
-    first.kill()
-    first.wait()
+    try:
+        assert first.stdout is not None and first.stdout.readline() == b"begun\n"
+        pid = number_in(tmp_path / "p0")
+    finally:
+        first.kill()
+        first.wait()
     assert alive(pid)
     engine = LocalEngine(tmp_path / "state")
     assert engine.running() == {"1": 1}
@@ -96,7 +98,7 @@ def test_adopted_twice_an_attempt_is_told_twice_and_ends_once(tmp_path: Path, af
 
 def test_what_was_recorded_and_never_started_is_void_for_whoever_comes_late(tmp_path: Path, after: LocalEngine) -> None:
     after.adopt("1", 1)
-    assert ends(after) == [NotBegun("1", 1, "it never began")]
+    assert ends(after) == [NotBegun("1", 1, "it never began", void=True)]
     late = LocalEngine(tmp_path / "state")  # a service that was frozen when it had decided to start it
     late.start(order("touch", str(tmp_path / "ran")))
     (report,) = ends(late)
@@ -110,7 +112,7 @@ def test_an_order_of_which_no_shim_was_started_is_void_for_a_shim_that_comes_lat
     folder = AttemptFolder(frozen.attempts, "1", 1)
     folder.prepare(frozen._plain(order("touch", str(tmp_path / "ran")), folder))
     after.adopt("1", 1)
-    assert ends(after) == [NotBegun("1", 1, "it never began")]
+    assert ends(after) == [NotBegun("1", 1, "it never began", void=True)]
     assert frozen._spawn(folder).wait() == 0
     frozen.close()
     assert not (tmp_path / "ran").exists()
@@ -130,7 +132,7 @@ def test_of_many_who_start_and_void_an_attempt_at_once_one_wins(tmp_path: Path, 
         ran = (tmp_path / str(number)).read_text() if (tmp_path / str(number)).exists() else ""
         assert ran == ("" if void else "ran\n")
         after.adopt(str(number), 1)
-        expected = [NotBegun(str(number), 1, "it never began")] if void else [Began(str(number), 1), Exited(str(number), 1, 0)]
+        expected = [NotBegun(str(number), 1, "it never began", void=True)] if void else [Began(str(number), 1), Exited(str(number), 1, 0)]
         assert ends(after) == expected
         outcomes.add(void)
     assert outcomes == {True, False}
@@ -210,7 +212,8 @@ def test_a_shim_that_does_not_hear_is_killed_by_number_and_start_time_never_by_n
     engine.adopt("1", 1)
     assert begins(engine) == [Began("1", 1)]
     engine.stop("1", 1, 0.0)
-    assert engine.observe(0.3) == [] and bystander.poll() is None
+    for _ in range(10):
+        assert list(engine.observe(0.05)) == [] and bystander.poll() is None
     record.write(start=begun)
     eventually(lambda: engine.observe(0.05) or bystander.poll() is not None)
     assert bystander.wait() == -signal.SIGKILL
@@ -336,6 +339,20 @@ def test_two_engines_on_one_state_both_see_an_attempt_and_it_ends_once(tmp_path:
     assert (tmp_path / "ran").read_text() == "ran\n"
 
 
+def test_the_ranks_of_a_killed_shim_die_though_no_engine_is_there(tmp_path: Path) -> None:
+    first = LocalEngine(tmp_path / "state")
+    first.start(python(WAITER, str(tmp_path / "p"), "143", machines=("m0", "m1")))
+    pids = [number_in(tmp_path / "p0"), number_in(tmp_path / "p1")]
+    first.close()
+    os.kill(shim_of(first), signal.SIGKILL)
+    try:
+        eventually(lambda: not any(map(alive, pids)))
+    finally:
+        last = LocalEngine(tmp_path / "state")  # whatever the test finds, it leaves nobody behind
+        last.clear()
+        last.close()
+
+
 def test_what_a_killed_shim_left_behind_counts_as_running_until_it_is_put_out(tmp_path: Path, after: LocalEngine) -> None:
     first = LocalEngine(tmp_path / "state")
     first._cgroup = None
@@ -379,7 +396,7 @@ def test_without_room_for_an_order_an_attempt_has_not_begun(after: LocalEngine, 
         patched.setattr("dally.live.local.folder.os.write", full)
         after.start(order("true"))
     (report,) = ends(after)
-    assert isinstance(report, NotBegun) and "No space left" in report.cause
+    assert isinstance(report, NotBegun) and "No space left" in report.cause and report.void
 
 
 @pytest.fixture
@@ -449,9 +466,9 @@ def test_an_attempt_is_voided_on_a_full_disk(small_disk: Path) -> None:
     folder.prepare(engine._plain(order("true"), folder))
     fill(small_disk)
     engine.adopt("1", 1)
-    assert ends(engine) == [NotBegun("1", 1, "it never began")]
+    assert ends(engine) == [NotBegun("1", 1, "it never began", void=True)]
     engine.adopt("2", 1)  # not even a folder: an empty claim does
-    assert ends(engine) == [NotBegun("2", 1, "it never began")]
+    assert ends(engine) == [NotBegun("2", 1, "it never began", void=True)]
     assert AttemptFolder(engine.attempts, "2", 1).look().stage is Stage.VOID
     engine.close()
 

@@ -184,3 +184,8 @@ def test_a_model_nobody_knows_is_refused() -> None:
     with pytest.raises(UserError, match=r"^profile: .*cannot be read"):
         check_model(read_spec({**LEAST, "profile": "/no/such/profile.yaml"}))
     check_model(read_spec({**LEAST, "model": "resnet50"}))
+
+
+def test_a_profile_that_is_gone_after_submission_says_nothing_and_breaks_nothing() -> None:
+    gone = read_spec({**LEAST, "profile": "/no/such/profile.yaml"})
+    assert to_job(gone, "1", 0.0).reference is None and to_program(gone, "1").command == ("python", "train.py")

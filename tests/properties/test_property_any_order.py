@@ -68,22 +68,22 @@ def sound(scheduler: Scheduler) -> None:
         assert (job.id in view.waiting) == (job.state is State.WAITING)
         assert job.id not in view.preemptible or (job.state is State.RUNNING and job.job.preemptible)
         if job.state is State.HELD and job.hold is None:
-            assert books.gate is not None and job in set(books.gate.kept())
+            assert books.door.gate is not None and job in set(books.door.gate.kept())
             reason = scheduler.reason(job.id)
             assert reason is not None and reason.token is Token.WAITING_FOR_QUOTA
-        if books.gate is not None:
-            assert (job.id in books.gate) == (job.state not in ENDED and job.state is not State.HELD)
+        if books.door.gate is not None:
+            assert (job.id in books.door.gate) == (job.state not in ENDED and job.state is not State.HELD)
         for held in (job.placement, job.leaving):
             if held is not None:
                 groups.setdefault(held.slices, held)
     for machine in view.topology.machines:
         mask = view.free.masks[machine.index]
-        assert machine.index not in books.down or mask == 0
+        assert machine.index not in books.fleet.down or mask == 0
         for held in groups.values():
             mine = dict(held.slices).get(machine.index, 0)
             assert mine & mask == 0, "a GPU is held and free"
             mask |= mine
-        assert mask == machine.full_mask or machine.index in books.down, "a GPU is nowhere"
+        assert mask == machine.full_mask or machine.index in books.fleet.down, "a GPU is nowhere"
     for demand in view.waiting.buckets:
         assert demand in books.reasons
 

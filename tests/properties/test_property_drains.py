@@ -46,8 +46,8 @@ def test_a_drained_machine_finishes_what_it_has_and_gets_nothing_new(policy: str
         assert instants < 20_000, "it goes on for ever"
         if all(active.state is State.FINISHED for active in scheduler.jobs.values()):
             break
-        assert scheduler.books.drained, "jobs wait though every machine is up"
-        scheduler.step(scheduler.time, [ev.MachineUp(name) for name in sorted(scheduler.books.drained)])
+        assert scheduler.books.fleet.drained, "jobs wait though every machine is up"
+        scheduler.step(scheduler.time, [ev.MachineUp(name) for name in sorted(scheduler.books.fleet.drained)])
     _nothing_new_on_drained(seen)
     _, again = begin(case, Journal())
     assert execute(again, seen, make_policy) == len(seen)
@@ -78,4 +78,4 @@ def test_a_drained_machine_that_fails_loses_its_jobs_all_the_same() -> None:
     scheduler.step(1.0, [ev.MachineDrained(name)])
     assert scheduler.jobs["a"].state in (State.STARTING, State.RUNNING)
     scheduler.step(2.0, [ev.MachineDown(name)])
-    assert scheduler.jobs["a"].state is State.LOST and name not in scheduler.books.drained
+    assert scheduler.jobs["a"].state is State.LOST and name not in scheduler.books.fleet.drained

@@ -91,7 +91,7 @@ def test_the_schedulers_books_balance_at_every_instant(policy: str, data: st.Dat
         assert scheduler.books.residents.shares or sum(j.placement is not None for j in scheduler.jobs.values()) == len(
             {j.placement for j in scheduler.jobs.values()} - {None})  # fmt: skip
         topology = scheduler.view.topology
-        down = sum(topology.machines[m].gpus for m in scheduler.books.down)
+        down = sum(topology.machines[m].gpus for m in scheduler.books.fleet.down)
         assert held + down + scheduler.free.total == topology.gpus
         waiting = {j.id for j in scheduler.jobs.values() if j.state is State.WAITING}
         assert {j.id for j in scheduler.view.waiting} == waiting

@@ -26,7 +26,7 @@ def test_pairs_share_whole_gpus_and_nothing_is_lost(case: Case, options: str, sl
             assert {scheduler.books.jobs[member].gpus for member in group.members} == {group.placement.gpus}
         held = sum(group.placement.gpus for group in scheduler.books.view.groups)
         held += sum(job.leaving.gpus for job in scheduler.books.jobs.values() if job.leaving)
-        down = sum(scheduler.books.view.topology.machines[machine].gpus for machine in scheduler.books.down)
+        down = sum(scheduler.books.view.topology.machines[machine].gpus for machine in scheduler.books.fleet.down)
         assert held + down + scheduler.books.view.free.total == scheduler.books.view.topology.gpus
 
     with watched_steps(check):

@@ -90,7 +90,7 @@ def test_every_job_ends_every_start_is_answered_and_time_never_goes_back(world: 
         assert {job.state for job in scheduler.jobs.values()} == {State.FINISHED}
         times = [instant.time for instant in seen]
         assert times == sorted(times)
-        assert scheduler.free.total == TREE.gpus - sum(TREE.machines[m].gpus for m in scheduler.books.down)
+        assert scheduler.free.total == TREE.gpus - sum(TREE.machines[m].gpus for m in scheduler.books.fleet.down)
         if isinstance(made, LiveWorld) and isinstance(made.engine, PretendEngine):
             assert made.engine.most <= 1, "two attempts were on one GPU"
 

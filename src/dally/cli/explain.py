@@ -25,7 +25,7 @@ def command(job: str, run: Path | None, as_json: bool) -> None:
     """
     if run is None:
         from dally.cli.live.common import client, print_json
-        from dally.live.explaining import explain_text
+        from dally.live.telling import explain_text
 
         found = client().get("jobs", job, "explain")
         if as_json:

@@ -79,6 +79,8 @@ def experiment_options(command: F) -> F:
                           "catalog, none, or a file of measured pairs."),
         click.option("--measurement-noise", type=click.FloatRange(min=0, max=10, max_open=True),
                      show_default="0.02", help="Of mini-batch times policies measure: sigma of a log-normal factor."),
+        click.option("--queues", metavar="FILE",
+                     help="YAML of queues with weights and limits, which jobs pass by their tenant (virtual cluster)."),
         click.option("--outages", metavar="FILE", help="CSV machine,down,up of machine failures."),
         click.option("--mtbf", type=Time(), help="Mean time between failures of one machine, e.g. 30d."),
         click.option("--mttr", type=Time(), show_default="4h", help="Mean time to repair one."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ _THROUGHPUTS = click.option("--throughputs", type=click.Path(path_type=Path), me
 
 @click.group()
 def command() -> None:
-    """RECORD is a journal file, the folder that `--out` wrote, or a store.
+    """RECORD is a journal file, the folder that `--out` wrote, a store, or the state (or store URL) of a service.
 
     \b
     dally journal show out --job 42
@@ -36,9 +37,41 @@ def command() -> None:
 
 
 def _open(record: Path) -> JournalReader:
+    from dally.live.verified import store_of
     from dally.store.store import open_journal, segments
 
+    url = store_of(record)
+    if url is not None:
+        from dally.store.database import ServiceJournal
+
+        return ServiceJournal(url)
     return open_journal(record if record.is_dir() and segments(record) else journal_in(record))
+
+
+def _service(record: Path) -> str | None:
+    from dally.live.verified import store_of
+
+    return store_of(record)
+
+
+def _verify_service(url: str, progress: Callable[[int], None]) -> None:
+    """What a service decided, and what it tells people about jobs, both from its journal."""
+    from dally.core.journal_text import JournalText
+    from dally.live.verified import verify
+    from dally.store.database import Database, stored
+
+    found = verify(url, progress)
+    if found.difference is not None:
+        text = JournalText(stored(Database(url)).first_topology)
+        print(str(found.difference))
+        if found.difference.recorded is not None:
+            print("recorded: " + text.encode(found.difference.recorded), end="")
+        print("now:      " + text.encode(found.difference.again), end="")
+        sys.exit(1)
+    if found.rows:
+        print(f"{len(found.rows):,} jobs are not as the journal has them: {', '.join(found.rows[:10])}")
+        sys.exit(1)
+    print(f"{found.instants:,} instants executed again: all plans as recorded, and every job as it is stored")
 
 
 def _path(record: Path) -> Path:
@@ -126,6 +159,10 @@ def verify(record: Path, policy: str | None, throughputs: Path | None) -> None:
             said = time.monotonic()
             print(f"{count:,} instants so far", file=sys.stderr)
 
+    url = _service(record)
+    if url is not None:
+        _verify_service(url, progress)
+        return
     found = execute_again(_path(record), throughputs, progress, policy)
     if found.difference is None:
         torn = "; it ends in the middle of an instant, which is left out" if found.torn else ""

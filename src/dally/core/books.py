@@ -8,20 +8,21 @@ from typing import Any
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
+from dally.core.door import Door
 from dally.core.errors import PlanError, UserError
 from dally.core.estimates import Estimates, learning
+from dally.core.fleet import Fleet
 from dally.core.free import FreeGpus
-from dally.core.journal import Decided, Entry, Happened, LetIn, Odd, Rejected
+from dally.core.journal import Decided, Entry, Happened, Odd, Rejected
 from dally.core.memory import Memory
 from dally.core.placement import Placement
 from dally.core.policy import Meter, Policy, View
 from dally.core.ranking import BadRankError, Rank, Ranking
 from dally.core.reasons import Reason, Token
 from dally.core.residents import Residents
-from dally.core.shares import Gate
 from dally.core.sharing import Groups, Interference
 from dally.core.states import ENDED, TRANSITIONS, State, possible
-from dally.core.topology import Topology, changed
+from dally.core.topology import Topology
 
 
 class Books:
@@ -31,30 +32,27 @@ class Books:
                  *, shares: bool, preempts: bool) -> None:  # fmt: skip
         self.jobs: dict[str, ActiveJob] = {}
         self.holding: dict[str, ActiveJob] = {}  # jobs that have GPUs, be it to save their checkpoint
-        self.down: set[int] = set()  # machines that get no jobs: gone, or drained
-        self.drained: set[str] = set()  # those of them whose jobs go on, by name
+        self.fleet = Fleet(self)
         self.reasons: dict[str | pl.Demand, Reason] = {}
         self.timer: float | None = None
-        self.heard: list[Happened] | None = None  # by the policy of the latest events, where that is not what happened
-        self._passing: list[ev.Held | ev.Released | ev.Arrived] | None = None  # who leaves the queue or comes in
         self.answers: list[Decided] = []  # what the books themselves decide: who is turned away, who is to stop
         self.preempts = preempts
-        self.gate: Gate | None = None  # in front of the policy, where there are queues
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
-        self.view.down, self.view.reasons = self.down, self.reasons
+        self.view.down, self.view.reasons = self.fleet.down, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
         self.unranked: dict[str, ActiveJob] = {}
-        self._learning = learning(estimates)
-        self._lay_out(shares)
+        self.learning = learning(estimates)
+        self.door = Door(self.jobs, self.view, self.reasons, self.answers, self.unranked)
+        self.lay_out(shares)
         self._apply: dict[type, Callable[[float, Any], str | None]] = {
             ev.Arrived: self._arrived, ev.Finished: self._ended("finish"), ev.Failed: self._ended("fail"),
             ev.Cancelled: self._ended("cancel"), ev.Yielded: self._yielded, ev.StartFailed: self._start_failed,
-            ev.Interrupted: self._interrupted, ev.Held: self._held, ev.Released: self._released,
+            ev.Interrupted: self._interrupted, ev.Held: self.door.held, ev.Released: self.door.released,
             ev.ContactLost: self._contact_lost,
-            ev.ContactRestored: self._contact_restored, ev.MachineDown: self._machine_down,
-            ev.MachineDrained: self._machine_drained, ev.MachineUp: self._machine_up,
-            ev.MachinesChanged: self._machines_changed,
-            ev.QueuesSet: self._queues_set,
+            ev.ContactRestored: self._contact_restored, ev.MachineDown: self.fleet.went_down,
+            ev.MachineDrained: self.fleet.was_drained, ev.MachineUp: self.fleet.came_up,
+            ev.MachinesChanged: self.fleet.changed,
+            ev.QueuesSet: self.door.queues_set,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
         }  # fmt: skip
@@ -63,10 +61,10 @@ class Books:
             pl.WakeAt: self._wake_at, pl.Extend: self._extend, pl.Reshare: self._reshare,
         }  # fmt: skip
 
-    def _lay_out(self, shares: bool) -> None:
+    def lay_out(self, shares: bool) -> None:
         """For this topology and for a policy that shares or does not."""
         topology = self.view.topology
-        self.residents = Residents(self.view.free, self.view.groups, self.jobs, self.down, shares)
+        self.residents = Residents(self.view.free, self.view.groups, self.jobs, self.fleet.down, shares)
         self._capacity = {kind: topology.capacity(kind) for kind in (None, *topology.gpu_types)}
 
     def reason(self, job_id: str) -> Reason | None:
@@ -75,7 +73,7 @@ class Books:
         if job.state in _IN_BETWEEN:
             return _IN_BETWEEN[job.state]
         if job.state is State.HELD:
-            return _held_because(job.hold or "") if self.gate is None or job.hold is not None else self.gate.reason(job)
+            return self.door.reason(job)
         if job.state not in (State.WAITING, State.REJECTED):
             return None
         return self.reasons.get(job_id) or self.reasons.get(job.demand)
@@ -111,12 +109,10 @@ class Books:
         for ranking in (self.view.waiting, self.view.preemptible):
             for job in list(ranking):
                 ranking.discard(job)
-        self.unranked = {job.id: job for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING)}
+        self.unranked.clear()
+        self.unranked.update((job.id, job) for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING))
         self.rank(policy, memory, now, ())
-        if self.gate is not None:
-            for job in sorted(self.gate.kept(), key=lambda job: job.number):
-                self.gate.gone(job)
-                self.gate.keep(job, policy.rank(self.view, memory, job, now))
+        self.door.rank_all(policy, memory, now)
 
     def share_out(self, shares: bool) -> None:
         """Groups are kept for policies that share, only. One that does not can take over as long as nobody shares."""
@@ -129,7 +125,7 @@ class Books:
             for job in self.holding.values():
                 if job.placement is not None:
                     self.view.groups.enter(job.id, job.placement, job.share)
-        self._lay_out(shares)
+        self.lay_out(shares)
 
     def as_found(self) -> list[Entry]:
         """What led here, as far as it can still be seen: who arrived, and who runs where."""
@@ -146,90 +142,27 @@ class Books:
     # --- what happened --------------------------------------------------------------------------------------
 
     def happened(self, now: float, events: Sequence[ev.Event]) -> list[Happened]:
-        """Make them part of the state; what does not fit it changes nothing and comes back as odd. What a policy hears
-        of it is `heard`: who is held leaves its world, and who is released comes into it."""
+        """Make them part of the state; what does not fit it changes nothing and comes back as odd."""
         seen: list[Happened] = []
         for event in events:
             apply = self._apply.get(type(event))
             why = f"{event!r} is no event" if apply is None else apply(now, event)
             seen.append(event if why is None else Odd(event, why))
-        self.heard = None
-        if self._passing is not None:
-            self.heard = [*(event for event in seen if type(event) not in _HOLDS), *self._passing]
-            if self.gate is not None:  # who arrives and is stopped at the gate has not arrived yet
-                self.heard = [event for event in self.heard if type(event) is not ev.Arrived
-                              or self.jobs[event.job.id].state is not State.HELD]  # fmt: skip
-            self._passing = None
         return seen
-
-    def open_gate(self, policy: Policy, memory: Memory, now: float,
-                  recorded: Sequence[Decided] | None = None) -> list[ev.Arrived]:  # fmt: skip
-        """Who has come to the gate is ranked, and whose turn it is let in: to the policy it arrives now. `recorded`:
-        who it was is not worked out, but taken from there."""
-        gate = self.gate
-        assert gate is not None
-        for job in gate.newcomers:
-            gate.keep(job, policy.rank(self.view, memory, job, now))
-        newcomers, gate.newcomers = gate.newcomers, []
-        if recorded is None:
-            admitted = gate.let_in(now)
-        else:
-            kept = {entry.who for entry in recorded
-                    if isinstance(entry, pl.Wait) and entry.reason.token is Token.WAITING_FOR_QUOTA}  # fmt: skip
-            late = [self.jobs[entry.job] for entry in recorded if isinstance(entry, LetIn)]
-            admitted = list(dict.fromkeys([*(job for job in newcomers if job.id not in kept), *late]))
-            for job in admitted:
-                gate.admit(job)
-        for job in admitted:
-            if self.reasons.pop(job.id, None) is not None:
-                self.answers.append(LetIn(job.id))
-            job.move("release")
-            self.unranked[job.id] = job
-        self.answers += [pl.Wait(job.id, gate.reason(job)) for job in newcomers if job.state is State.HELD]
-        return [ev.Arrived(job.job) for job in admitted]
 
     def _arrived(self, now: float, event: ev.Arrived) -> str | None:
         job = event.job
         if job.id in self.jobs:
             return f"there is a job {job.id!r} already"
         active = self.jobs[job.id] = ActiveJob(job, len(self.jobs), now)
-        capacity = self._capacity.get(job.gpu_type, 0)
-        beyond = None if self.gate is None else self.gate.too_large(job)
-        says_where = job.within is not None or job.prefers is not None
-        if 0 < job.gpus <= capacity and beyond is None and (not says_where or self._fits_inside(active)):
-            self._enqueue(now, active)
+        reason = self.door.turns_away(active, self._capacity.get(job.gpu_type, 0))
+        if reason is None:
+            self.door.enqueue(now, active)
             return None
-        reason = self._too_large(active, capacity, beyond)
         active.move("reject")
         self.reasons[job.id] = reason
         self.answers.append(Rejected(job.id, reason))
         return None
-
-    def _fits_inside(self, job: ActiveJob) -> bool:
-        """One domain of the level it must be inside could hold it, and there are the levels it names."""
-        topology, demand = self.view.topology, job.demand
-        names = {None, *(level.name for level in topology.levels)}
-        return names.issuperset((demand.within, demand.prefers)) and \
-            topology.capacity(demand.gpu_type, demand.within) >= demand.gpus  # fmt: skip
-
-    def _too_large(self, job: ActiveJob, capacity: int, beyond: str | None) -> Reason:
-        """Why it can never run here; `beyond`: what its queue says to it."""
-        topology, demand = self.view.topology, job.demand
-        if capacity == 0:
-            return Reason(Token.NO_MATCHING_GPU_TYPE, f"the cluster has no GPU of type {demand.gpu_type}")
-        if beyond is not None:
-            return Reason(Token.EXCEEDS_CAPACITY, beyond)
-        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
-        asks = f"asks for {demand.gpus} GPUs{kind}{demand.inside}"
-        names = [level.name for level in topology.levels]
-        for name in (demand.within, demand.prefers):
-            if name is not None and name not in names:
-                return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; it names a level {name}, and the cluster has "
-                              f"{', '.join(names)}")  # fmt: skip
-        if demand.gpus <= capacity and demand.within is not None:
-            most = topology.capacity(demand.gpu_type, demand.within)
-            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most}")
-        return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; the cluster has {capacity}")
 
     def _ended(self, what: str) -> Callable[[float, Any], str | None]:
         def apply(now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> str | None:
@@ -245,8 +178,7 @@ class Books:
             self._release(now, job)
             job.move(what)
             self.reasons.pop(job.id, None)
-            if self.gate is not None:
-                self.gate.gone(job)
+            self.door.left(job)
             return None
 
         return apply
@@ -275,51 +207,7 @@ class Books:
         self._release(now, job)
         job.move(what)
         job.failures += failure
-        self._enqueue(now, job)
-        return None
-
-    def _held(self, now: float, event: ev.Held) -> str | None:
-        job = self.jobs.get(event.job)
-        if job is None:
-            return "nobody knows the job"
-        if job.state in ENDED:
-            return f"it is {job.state.value} already"
-        if job.hold is not None:
-            return "it is held already"
-        job.hold = event.why
-        self._pass()
-        if job.state is State.WAITING:
-            self._keep_out(job)
-        elif job.state is State.HELD and self.gate is not None:  # kept back, and now by its owner
-            self.reasons.pop(job.id, None)
-            self.gate.gone(job)
-        return None
-
-    def _keep_out(self, job: ActiveJob) -> None:
-        """It leaves the queue, and with it the policy's world."""
-        self.view.waiting.discard(job)
-        self.reasons.pop(job.id, None)
-        job.move("hold")
-        self._pass(ev.Held(job.id))
-        if self.gate is not None:
-            self.gate.gone(job)
-
-    def _pass(self, *entries: ev.Held | ev.Released | ev.Arrived) -> None:
-        self._passing = [*(self._passing or ()), *entries]
-
-    def _released(self, now: float, event: ev.Released) -> str | None:
-        job = self.jobs.get(event.job)
-        if job is None:
-            return "nobody knows the job"
-        if job.hold is None or job.state in ENDED:
-            return f"it is {job.state.value} and not held"
-        job.hold = None
-        self._pass()
-        if job.state is State.HELD:
-            job.move("release")
-            if self.gate is None:
-                self._pass(event)
-            self._enqueue(now, job)
+        self.door.enqueue(now, job)
         return None
 
     def _contact_lost(self, now: float, event: ev.ContactLost) -> str | None:
@@ -328,10 +216,10 @@ class Books:
             return "nobody knows the job"
         if not possible(job.state, "lose"):
             return f"it is {job.state.value}"
-        self._lose(now, job)
+        self.lose(now, job)
         return None
 
-    def _lose(self, now: float, job: ActiveJob) -> None:
+    def lose(self, now: float, job: ActiveJob) -> None:
         job.accrue(now)
         self.view.preemptible.discard(job)
         job.move("lose")
@@ -344,131 +232,6 @@ class Books:
             return f"it is {job.state.value}; contact with it was not lost"
         job.move("find" if job.placement is not None else "find-yielding")
         self.unranked[job.id] = job
-        return None
-
-    def _machine_down(self, now: float, event: ev.MachineDown) -> str | None:
-        machine = self.view.topology.machine_by_name.get(event.machine)
-        if machine is None:
-            return "the cluster has no such machine"
-        if machine in self.down and event.machine not in self.drained:
-            return "it is down already"
-        self._close(machine)
-        self.drained.discard(event.machine)
-        for job in self._on(machine):  # the world has not said yet what became of them
-            if possible(job.state, "lose"):
-                self._lose(now, job)
-        return None
-
-    def _close(self, machine: int) -> None:
-        """Nobody gets GPUs there."""
-        if machine not in self.down:
-            self.view.free.take_mask(machine, self.view.free.masks[machine])
-            self.down.add(machine)
-            self.view.layout += 1
-
-    def _machine_drained(self, now: float, event: ev.MachineDrained) -> str | None:
-        machine = self.view.topology.machine_by_name.get(event.machine)
-        if machine is None:
-            return "the cluster has no such machine"
-        if machine in self.down:
-            return "it is drained already" if event.machine in self.drained else "it is down"
-        self._close(machine)
-        self.drained.add(event.machine)
-        self.pin()
-        return None
-
-    def pin(self) -> None:
-        """Jobs on drained machines go on to their end: what they would leave, nobody could be given."""
-        drained = {self.view.topology.machine_by_name[name] for name in self.drained}
-        for job in self.holding.values():
-            pinned = job.placement is not None and any(machine in drained for machine, _ in job.placement.slices)
-            if pinned != job.pinned:
-                job.pinned = pinned
-                self.view.preemptible.discard(job)
-                if job.movable:
-                    self.unranked[job.id] = job
-
-    def _machine_up(self, now: float, event: ev.MachineUp) -> str | None:
-        machine = self.view.topology.machine_by_name.get(event.machine)
-        if machine is None:
-            return "the cluster has no such machine"
-        if machine not in self.down:
-            return "it was not down"
-        self.down.discard(machine)
-        if event.machine in self.drained:
-            self.drained.discard(event.machine)
-            self.pin()
-        self.view.layout += 1
-        held = 0
-        for job in self._on(machine):
-            for placement in (job.placement, job.leaving):
-                held |= dict(placement.slices).get(machine, 0) if placement is not None else 0
-        self.view.free.give_mask(machine, self.view.topology.machines[machine].full_mask & ~held)
-        return None
-
-    def _on(self, machine: int) -> list[ActiveJob]:
-        """Jobs with a GPU on the machine. Looks at all that hold any: machines seldom fail."""
-        return [job for job in self.holding.values()
-                if any(placement is not None and any(m == machine for m, _ in placement.slices)
-                       for placement in (job.placement, job.leaving))]  # fmt: skip
-
-    def _machines_changed(self, now: float, event: ev.MachinesChanged) -> str | None:
-        view, before = self.view, self.view.topology
-        try:
-            view.topology = after = changed(before, event.added, event.removed)
-        except UserError as error:
-            return str(error)
-        for machine in sorted(before.machine_by_name[name] for name in event.removed):
-            for job in self._on(machine):
-                if possible(job.state, "lose"):
-                    self._lose(now, job)
-        numbers = {machine.index: after.machine_by_name.get(machine.name) for machine in before.machines}
-        down = {found for machine in self.down if (found := numbers[machine]) is not None}
-        self.down.clear()
-        self.down.update(down)
-        self.drained.intersection_update(after.machine_by_name)
-        view.free = FreeGpus(after)
-        groups, view.groups = view.groups, Groups()
-        for job in self.holding.values():
-            job.placement = None if job.placement is None else _renumbered(job.placement, numbers)
-            job.leaving = None if job.leaving is None else _renumbered(job.leaving, numbers)
-        self._lay_out(self.residents.shares)
-        for group in groups:
-            view.groups.adopt(group, _renumbered(group.placement, numbers))
-        taken: set[Placement] = set()
-        for job in self.holding.values():
-            for held in (job.placement, job.leaving):
-                if held is not None and held not in taken:
-                    taken.add(held)
-                    view.free.take(held)
-        for machine in self.down:
-            view.free.take_mask(machine, view.free.masks[machine])
-        view.layout += 1
-        if self._learning is not None:
-            self._learning.lay_out(after)
-        self.laid_out_before = self.laid_out_before or before
-        return None
-
-    def _queues_set(self, now: float, event: ev.QueuesSet) -> str | None:
-        """Who has been let in stays in; who is kept back stands at the gates of the new queues."""
-        names = [queue.name for queue in event.queues]
-        if len(set(names)) < len(names) or not all(queue.weight > 0 for queue in event.queues):
-            return "queues have names of their own, and weights above 0"
-        waiting = [] if self.gate is None else [*self.gate.kept(), *self.gate.newcomers]
-        self.gate = Gate(event.queues, self.view) if event.queues else None
-        self._pass()
-        if self.gate is None:
-            for job in sorted(waiting, key=lambda job: job.number):
-                self.reasons.pop(job.id, None)
-                job.move("release")
-                self._pass(ev.Arrived(job.job))
-                self.unranked[job.id] = job
-                self.answers.append(LetIn(job.id))
-            return None
-        for job in self.jobs.values():
-            if job.state not in ENDED and job.state is not State.HELD:
-                self.gate.admit(job)
-        self.gate.newcomers = sorted(waiting, key=lambda job: job.number)
         return None
 
     def _lease_ended(self, now: float, event: ev.LeaseEnded) -> str | None:
@@ -504,8 +267,8 @@ class Books:
         job.neighbours = event.neighbours
         if event.delay > 0:
             job.progress_from = now + event.delay
-        if self._learning is not None and event.step_time > 0:
-            self._learning.learn(job.job, job.placement, event.step_time)
+        if self.learning is not None and event.step_time > 0:
+            self.learning.learn(job.job, job.placement, event.step_time)
         if job.lease_until is None:
             self.unranked[job.id] = job
         return None
@@ -600,18 +363,6 @@ class Books:
 
     # --- GPUs -----------------------------------------------------------------------------------------------
 
-    def _enqueue(self, now: float, job: ActiveJob) -> None:
-        job.last_change = now
-        if job.hold is not None:
-            self._keep_out(job)
-            return
-        if self.gate is not None and job.id not in self.gate:
-            job.move("hold")
-            self._pass()
-            self.gate.newcomers.append(job)
-            return
-        self.unranked[job.id] = job
-
     def _release(self, now: float, job: ActiveJob) -> None:
         """The job has no GPUs from now on."""
         job.pinned = False
@@ -636,7 +387,6 @@ class Books:
 
 
 _QUEUED = (State.WAITING, State.HELD)
-_HOLDS = frozenset((ev.Held, ev.Released))
 BEGUN = TRANSITIONS["begin"][State.STARTING]  # looked up once: it happens at every start
 _MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
 
@@ -647,18 +397,8 @@ _IN_BETWEEN = {
 }
 
 
-def _held_because(why: str) -> Reason:
-    return Reason(Token.HELD, f"held by its owner: {why}" if why else "held by its owner")
-
-
 def _put(ranking: Ranking, job: ActiveJob, rank: Rank, policy: Policy) -> None:
     try:
         ranking.add(job, rank)
     except BadRankError as error:
         raise PlanError(policy.name, job.id, str(error)) from None
-
-
-def _renumbered(placement: Placement, numbers: dict[int, int | None]) -> Placement:
-    """The same GPUs under the machines' new numbers, without those that are gone."""
-    pairs = ((numbers[machine], mask) for machine, mask in placement.slices)
-    return Placement.of((machine, mask) for machine, mask in pairs if machine is not None)

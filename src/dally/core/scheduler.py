@@ -112,9 +112,9 @@ class Scheduler:
             books.laid_out_before = None
         self.events += len(seen)
         self._unwritten += seen
-        heard = seen if books.heard is None else books.heard
-        if books.gate is not None:
-            heard = [*heard, *books.open_gate(self.policy, self.memory, now, recorded)]
+        heard = books.door.heard(seen)
+        if books.door.gate is not None:
+            heard = [*heard, *books.door.open(self.policy, self.memory, now, recorded)]
         self.news += heard
         if self._listens or books.unranked:
             self.hear(now, heard)

@@ -33,7 +33,7 @@ _NUMBERS = ("fraction", "serving", "executed", "attained", "work_done", "speed",
 
 def save(scheduler: Scheduler) -> dict[str, Any]:
     """As plain data that JSON can hold."""
-    books, view = scheduler.books, scheduler.books.view
+    books, view, gate = scheduler.books, scheduler.books.view, scheduler.books.door.gate
     text = JournalText(view.topology)
     return {
         "snapshot": VERSION,
@@ -43,8 +43,8 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "events": scheduler.events,
         "jobs": [_job(job, text) for job in books.jobs.values()],
         "holding": list(books.holding),
-        "down": [view.topology.machine_names[machine] for machine in sorted(books.down)],
-        **({"drained": sorted(books.drained)} if books.drained else {}),
+        "down": [view.topology.machine_names[machine] for machine in sorted(books.fleet.down)],
+        **({"drained": sorted(books.fleet.drained)} if books.fleet.drained else {}),
         "reasons": [[text.plain(who) if isinstance(who, Demand) else who, text.plain(reason)]
                     for who, reason in books.reasons.items()],
         "timer": _plain(books.timer),
@@ -55,8 +55,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "news": [text.plain(entry) for entry in scheduler.news],
         "memory": scheduler.memory.save(view.topology),
         **({} if (known := learning(view.estimates)) is None else {"learned": known.learned()}),
-        **({} if books.gate is None else {
-            "queues": text.plain(books.gate.queues), "kept": [_ranking(ranking) for ranking in books.gate.rankings()]}),
+        **({} if gate is None else {"queues": text.plain(gate.queues), "kept": [*map(_ranking, gate.rankings())]}),
     }  # fmt: skip
 
 
@@ -80,9 +79,9 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     for name in state["down"]:
         machine = view.topology.machine_by_name[name]
         view.free.take_mask(machine, view.free.masks[machine])
-        books.down.add(machine)
-    books.drained.update(state.get("drained", ()))
-    books.pin()
+        books.fleet.down.add(machine)
+    books.fleet.drained.update(state.get("drained", ()))
+    books.fleet.pin()
     books.unranked.clear()  # ranks are restored as they were
     for who, reason in state["reasons"]:
         books.reasons[text.rich("who", who)] = text.rich("reason", reason)
@@ -96,8 +95,8 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     if known is not None:
         known.recall(state.get("learned", []))
     if "queues" in state:
-        books.gate = Gate(text.rich("queues", state["queues"]), view)
-        _reopen(books.gate, state["kept"], books.jobs)
+        books.door.gate = Gate(text.rich("queues", state["queues"]), view)
+        _reopen(books.door.gate, state["kept"], books.jobs)
     scheduler.time, scheduler.events = state["time"], state["events"]
     scheduler.news = [text.rich("event", entry) for entry in state["news"]]
 

@@ -131,6 +131,9 @@ class Client:
                 answer = self._ask(url, method, target, raw, key)
             except _LOST as error:
                 self.close()
+                if type(error).__name__ == "SSLCertVerificationError":  # waiting does not help
+                    raise Unreachable(f"the certificate of {url} is not trusted: name the file of the one that signed "
+                                      "it in DALLY_CA") from None  # fmt: skip
                 why = why if isinstance(why, ServiceError) else error
                 continue
             if answer.status < 400:

@@ -18,6 +18,7 @@ from dally.core import events as ev
 from dally.core.errors import UserError
 from dally.core.journal import Instant, Journal
 from dally.core.policy import Policy
+from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import save
 from dally.core.states import ENDED
@@ -54,11 +55,19 @@ class Hooks:
     waited: Callable[[float], None] = lambda seconds: None
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How the service is configured, where the journal may have it otherwise."""
+
+    policy: str
+    topology: Topology | None = None  # None: as it is
+    queues: tuple[Queue, ...] = ()
+
+
 class Driver:
     """Everything that happens between taking the lead and letting it go. Others use `know`, `feed` and `lock`."""
 
-    def __init__(self, database: Database, engine: Engine, topology: Topology | None, policy: str, rules: LiveRules,
-                 hooks: Hooks) -> None:  # fmt: skip
+    def __init__(self, database: Database, engine: Engine, wanted: Wanted, rules: LiveRules, hooks: Hooks) -> None:
         self.database, self.engine, self.rules, self.hooks = database, engine, rules, hooks
         self.lock = threading.RLock()  # of the scheduler, while somebody looks at it or it decides
         self.specs: dict[str, JobSpec] = {}
@@ -66,7 +75,7 @@ class Driver:
         self._ids: list[str] = []  # of all submissions, in order, as far as somebody has asked
         self.held_back = HeldBack()
         self.stopped_asking = False  # True: nothing new is started any more
-        self._wanted_policy, self._wanted_topology = policy, topology
+        self._wanted = wanted
         self._inbox: queue.SimpleQueue[Submission | Request] = queue.SimpleQueue()
         self._answered: list[int] = []
         self._some_ended = True  # since those who wait for others were last looked at
@@ -110,7 +119,7 @@ class Driver:
             came = recover(database, scheduler, make_policy, "verify")  # type: ignore[arg-type]
         except (Difference, UserError) as error:
             log.warning("the journal cannot be executed again (%s); it is taken as recorded", error)
-            scheduler = self._fresh(topology, make_policy(self._wanted_policy))
+            scheduler = self._fresh(topology, make_policy(self._wanted.policy))
             came = recover(database, scheduler, make_policy, "trust")  # type: ignore[arg-type]
         log.info("%d instants read again, %d of them after the snapshot, in %.2f s; %d jobs, policy %s",
                  came.from_snapshot + came.followed, came.followed, time.monotonic() - begin, len(scheduler.jobs),
@@ -134,14 +143,22 @@ class Driver:
         self.world.names[submission.id] = spec.title
 
     def _follow_configuration(self) -> None:
-        """Where the policy or the cluster is configured otherwise than last time, that counts from now on."""
-        before = self.database.note("policy", self._wanted_policy)
-        if before is not None and before != self._wanted_policy:
-            self.put_in_charge(self._wanted_policy)
-        if self._wanted_topology is not None:
-            event = _to_this(self.scheduler.view.topology, self._wanted_topology)
+        """Where policy, cluster or queues are configured otherwise than last time, that counts from now on."""
+        wanted = self._wanted
+        before = self.database.note("policy", wanted.policy)
+        if before is not None and before != wanted.policy:
+            self.put_in_charge(wanted.policy)
+        if wanted.topology is not None:
+            event = _to_this(self.scheduler.view.topology, wanted.topology)
             if event is not None:
                 self.world.report(event)
+        self.set_queues(wanted.queues)
+
+    def set_queues(self, queues: tuple[Queue, ...]) -> None:
+        """Queues as configured; nothing happens where they are these already. From any thread."""
+        gate = self.scheduler.books.door.gate
+        if queues != (() if gate is None else gate.queues):
+            self.world.report(ev.QueuesSet(queues))
 
     # --- going on ---------------------------------------------------------------------------------------------
 

@@ -51,11 +51,13 @@ class Began(NamedTuple):
 
 
 class NotBegun(NamedTuple):
-    """The attempt could not be started, and never will be."""
+    """The attempt could not be started, and never will be. `void`: not through any fault of the job's; whoever was to
+    start it did not come to it."""
 
     job: str
     attempt: int
     cause: str
+    void: bool = False
 
 
 class Exited(NamedTuple):

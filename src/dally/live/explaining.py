@@ -1,16 +1,14 @@
-"""Why a job waits and what becomes of it, as plain data and as lines for people: asked of a snapshot."""
+"""Why a job waits and what becomes of it, as plain data: asked of a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from dally.core.active import ActiveJob
 from dally.core.policy import View
-from dally.core.reasons import Reason, Token
+from dally.core.reasons import Reason
 from dally.core.scheduler import Scheduler
 from dally.core.states import ENDED, State
-from dally.core.units import show_time
 from dally.live.durations import Durations
 from dally.live.forecast import (
     BUDGET,
@@ -77,7 +75,7 @@ def ahead_of(scheduler: Scheduler, job: ActiveJob, now: float) -> dict[str, Any]
     """Jobs that the policy's order puts before it, in the queue or where its own queue keeps it back: how many, with
     how many GPUs, and the first of them."""
     before: list[ActiveJob] = []
-    gate, queue = scheduler.books.gate, scheduler.view.waiting
+    gate, queue = scheduler.books.door.gate, scheduler.view.waiting
     for ranking in gate.rankings() if gate is not None else ():
         queue = ranking if job.id in ranking else queue
     for other in queue.ordered(now):
@@ -134,82 +132,3 @@ def _not_enough(view: View, job: ActiveJob, usable: int, together: dict[str, int
 
 def _count(gpus: int) -> str:
     return "no GPU is" if gpus == 0 else "1 GPU is" if gpus == 1 else f"{gpus} GPUs are"
-
-
-# --- for people -----------------------------------------------------------------------------------------------------
-
-
-def explain_text(found: dict[str, Any]) -> str:
-    """What `explain` found, as somebody would say it."""
-    return "\n".join(_lines(found))
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield _headline(found)
-    if found["machines"]:
-        speed = f", at {found['speed']:.0%} of its reference speed" if found["speed"] not in (None, 1.0) else ""
-        yield _line("Where", f"{_machines(found['machines'])}, within one {found['level']}{speed}")
-    if found["why"] is not None:
-        yield _line("Why", f"{found['why']} [{found['reason']}]")
-    if found["until_in"] is not None:
-        yield _line("Until", f"this reason ends by itself in {show_time(found['until_in'])}")
-    if found["ahead"] is not None:
-        yield _line("Ahead", _ahead(found["ahead"]))
-    if found["free"] is not None:
-        yield _line("Free", found["free"]["why"])
-    if found["estimate"] is not None:
-        yield _line("Start", estimate_text(found["estimate"]))
-        yield _line("", f"({found['estimate']['basis']})")
-    for number, other in enumerate(found["alternatives"]):
-        yield _line("Sooner" if number == 0 else "", f"{other['change']}: {estimate_text(other['estimate'])}")
-    if found["estimate"] is not None and found["estimate"]["median"] and not found["alternatives"]:
-        yield _line("Sooner", "nothing that was tried would start it sooner: submitted anew it begins at the end again")
-
-
-def _line(label: str, text: str) -> str:
-    return f"  {label:<7} {text}"
-
-
-def _headline(found: dict[str, Any]) -> str:
-    who = ", ".join(str(part) for part in (found["name"], found["user"]) if part)
-    kind = f" {found['gpu_type']}" if found["gpu_type"] else ""
-    gpus = f"{found['gpus']}{kind} GPU{'s' if found['gpus'] != 1 else ''}"
-    said = {"waiting": f"waits for {gpus}", "running": f"runs on {gpus}", "starting": f"starts on {gpus}",
-            "yielding": f"was preempted, saves its checkpoint and wants {gpus} again",
-            "lost": f"is out of contact on {gpus}", "held": f"is held and wants {gpus}"}  # fmt: skip
-    state = said.get(found["state"], f"is {found['state']}")
-    if found["reason"] == Token.WAITING_FOR_QUOTA.label:
-        state = f"waits until its queue may have {gpus} more"
-    lasts = "" if found["lasts"] is None else f", for {show_time(found['lasts'])} so far"
-    often = found["preemptions"]
-    before = f"; preempted {often} time{'s' if often > 1 else ''}" if often else ""
-    return f"Job {found['id']}{f' ({who})' if who else ''} {state}{lasts}{before}."
-
-
-def _machines(machines: dict[str, list[int]]) -> str:
-    names = [f"{name} ({len(gpus)} GPU{'s' if len(gpus) > 1 else ''})" for name, gpus in machines.items()]
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more machines" if len(names) > 4 else "")
-
-
-def _ahead(ahead: dict[str, Any]) -> str:
-    if not ahead["jobs"]:
-        return "nobody: it is the first in the queue" + (f" of {ahead['of']:,}" if ahead["of"] > 1 else "")
-    named = ", ".join(f"{job['id']} ({', '.join(str(part) for part in (job['user'], job['gpus']) if part)})"
-                      for job in ahead["first"])  # fmt: skip
-    more = ahead["jobs"] - len(ahead["first"])
-    jobs = "1 job comes" if ahead["jobs"] == 1 else f"{ahead['jobs']:,} jobs come"
-    return f"{jobs} first and want {ahead['gpus']:,} GPUs: {named}" + (f" and {more:,} more" if more else "")
-
-
-def estimate_text(estimate: dict[str, Any]) -> str:
-    """A range for people; or what can be said where there is none."""
-    low, median, high = estimate["low"], estimate["median"], estimate["high"]
-    if high == 0.0:
-        return "at once"
-    if median is None:
-        return "nobody can say" if low is None else f"not in the next {show_time(low)}; further was not looked"
-    if low == high:
-        return f"in about {show_time(median)}" + ("" if estimate["samples"] > 1 else ", in the one future looked at")
-    first = "at once" if low == 0.0 else f"in {show_time(low or 0.0)}"
-    last = "much later" if high is None else show_time(high)
-    return f"{first} to {last}, about {show_time(median)}"

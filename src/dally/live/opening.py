@@ -10,7 +10,7 @@ from dally.live.local.cluster import local_cluster
 from dally.live.local.engine import LocalEngine
 from dally.live.local.watched import EngineRules
 from dally.live.metrics import LiveMetrics
-from dally.live.run import rules_of
+from dally.live.run import queues_of, rules_of
 from dally.live.service import Service
 from dally.policies.options import make_policy
 from dally.store.database import Database
@@ -32,4 +32,5 @@ def open_service(config: ServiceConfig) -> Service:
     return Service(
         database, lambda: LocalEngine(folder, rules, found.devices), found.topology, policy=policy,
         rules=rules_of(config), url=config.url, metrics=metrics, stop_jobs=config.stop == "checkpoint", state=folder,
+        queues=queues_of(config),
     )  # fmt: skip

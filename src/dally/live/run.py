@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from dally.core.errors import UserError
+from dally.core.queues import Queue
 from dally.live.api.app import make_app
 from dally.live.api.auth import Auth
 from dally.live.config import Configured, ServiceConfig, check_exposure, differences
@@ -125,7 +126,8 @@ class _Run:
             changed, stuck = differences(self.config, new)
             kept = {name: getattr(self.config, name) for name in stuck}
             new = new.model_copy(update=kept)
-            self.service.reload(policy=new.policy, rules=rules_of(new), stop_jobs=new.stop == "checkpoint")
+            self.service.reload(policy=new.policy, rules=rules_of(new), stop_jobs=new.stop == "checkpoint",
+                                queues=queues_of(new))  # fmt: skip
         except UserError as error:
             _LOG.error("the configuration was not taken over: %s", error)
             return
@@ -134,6 +136,11 @@ class _Run:
         _LOG.info("configuration read again; changed: %s", ", ".join(sorted(changed)) or "nothing")
         if stuck:
             _LOG.warning("these count only after a restart: %s", ", ".join(sorted(stuck)))
+
+
+def queues_of(config: ServiceConfig) -> tuple[Queue, ...]:
+    return tuple(Queue(name, queue.weight, queue.max_gpus, queue.max_gpus_per_user, queue.max_jobs_per_user)
+                 for name, queue in config.queues.items())  # fmt: skip
 
 
 def rules_of(config: ServiceConfig) -> LiveRules:

@@ -13,23 +13,25 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
+from dally.core.queues import Queue, by_name
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_to_plain
 from dally.live import foresight
 from dally.live.board import Row, machines
-from dally.live.driver import Driver, Hooks, Reopen
+from dally.live.driver import Driver, Hooks, Reopen, Wanted
 from dally.live.engine import Engine
 from dally.live.errors import Conflict, NotFound, NotLeader, Unavailable
 from dally.live.intake import Intake
 from dally.live.lead import Leadership
 from dally.live.local.output import output_folder, read_output
-from dally.live.spec import JobSpec, check_levels, expand
+from dally.live.spec import JobSpec, check_levels, check_model, expand
 from dally.live.world import LiveRules
 from dally.policies.options import make_policy
 from dally.store.database import Database, Handed, Submission
@@ -47,9 +49,10 @@ class Service:
 
     def __init__(self, database: Database, make_engine: Callable[[], Engine], topology: Topology | None, *,
                  policy: str = "dally", rules: LiveRules | None = None, url: str = "", metrics: Any = None,
-                 stop_jobs: bool = False, state: Path | None = None) -> None:  # fmt: skip
-        self.database, self._make_engine, self._topology = database, make_engine, topology
-        self._policy, self._rules, self.url = policy, rules or LiveRules(), url
+                 stop_jobs: bool = False, state: Path | None = None,
+                 queues: tuple[Queue, ...] = ()) -> None:  # fmt: skip
+        self.database, self._make_engine = database, make_engine
+        self._wanted, self._rules, self.url = Wanted(policy, topology, queues), rules or LiveRules(), url
         self.metrics = metrics
         self._state = state  # folder of the engine, where what jobs print is found
         self.stop_jobs = stop_jobs  # whether a clean stop checkpoints what runs, or lets it go on
@@ -92,7 +95,7 @@ class Service:
             hooks = Hooks(self._written)
             if self.metrics is not None:
                 hooks.decided, hooks.waited = self.metrics.decided, self.metrics.waited
-            driver = Driver(self.database, engine, self._topology, self._policy, self._rules, hooks)
+            driver = Driver(self.database, engine, self._wanted, self._rules, hooks)
             self.lead.keep(driver.world.quit)
             self._driver, self._status = driver, "ok"
             if self._stopping.is_set():
@@ -127,7 +130,7 @@ class Service:
         self.database.close()
 
     def reload(self, *, policy: str | None = None, rules: LiveRules | None = None,
-               stop_jobs: bool | None = None) -> None:  # fmt: skip
+               stop_jobs: bool | None = None, queues: tuple[Queue, ...] | None = None) -> None:  # fmt: skip
         """Take over what may change while the service runs."""
         if rules is not None:
             self._rules = rules
@@ -136,10 +139,15 @@ class Service:
                 driver.world.rules = rules
         if stop_jobs is not None:
             self.stop_jobs = stop_jobs
-        if policy is not None and policy != self._policy:
-            self.set_policy(policy, "configuration")
-            self._policy = policy
-            self.database.note("policy", policy)
+        if queues is not None:
+            self._wanted = replace(self._wanted, queues=queues)
+            if self._driver is not None:
+                self._driver.set_queues(queues)
+        if policy is not None and make_policy(policy).name != self._wanted.policy:
+            self._wanted = replace(self._wanted, policy=make_policy(policy).name)
+            if self._driver is not None:
+                self.set_policy(policy, "configuration")
+                self.database.note("policy", self._wanted.policy)
 
     def _written(self, number: int, line: str) -> None:
         if self.metrics is not None:
@@ -188,6 +196,14 @@ class Service:
     def check(self, driver: Driver, spec: JobSpec) -> None:
         """What this cluster, engine or policy cannot do is refused at the door, in a sentence."""
         check_levels(spec, driver.scheduler.view.topology)
+        check_model(spec)
+        policy = driver.scheduler.policy
+        if spec.placement is not None and spec.placement.preferred is not None and not policy.heeds_wishes:
+            raise UserError(f"placement.preferred: policy {policy.name!r} does not wait for levels jobs would like; "
+                            "`dally` does, and `required` counts under every policy")  # fmt: skip
+        gate = driver.scheduler.books.door.gate
+        if gate is not None and spec.queue is not None and spec.queue not in (names := by_name(gate.queues)):
+            raise UserError(f"queue: there is no queue {spec.queue!r}; there are {', '.join(sorted(names))}")
         for other in (*spec.after, *spec.after_ok):
             if other not in driver.submissions:
                 raise UserError(f"there is no job {other} to come after")
@@ -297,7 +313,7 @@ class Service:
         driver = self._leading()
         with driver.lock:
             view = driver.scheduler.view
-            topology, drained = view.topology, driver.scheduler.books.drained
+            topology, drained = view.topology, driver.scheduler.books.fleet.drained
             jobs: dict[int, list[str]] = {}
             taken: dict[int, int] = {}
             for active in driver.scheduler.books.holding.values():
@@ -335,9 +351,12 @@ class Service:
             raise NotFound(f"there is no job {id}")
         if id in driver.scheduler.jobs:
             return {**foresight.explained(driver, id), "name": row["name"], "user": row["user"], "cause": row["cause"]}
+        left = None if row["until"] is None else max(0.0, row["until"] - time.time())
         return {"id": id, "name": row["name"], "user": row["user"], "state": row["state"], "gpus": row["gpus"],
-                "reason": row["reason"], "why": row["why"], "until": row["until"], "evidence": [], "ahead": None,
-                "free": None, "machines": None, "estimate": None, "alternatives": []}  # fmt: skip
+                "gpu_type": row["spec"].get("gpu_type"), "reason": row["reason"], "why": row["why"],
+                "until": row["until"], "until_in": left,
+                "lasts": None, "preemptions": 0, "evidence": [], "ahead": None, "free": None, "machines": None,
+                "level": None, "speed": None, "estimate": None, "alternatives": []}  # fmt: skip
 
     def dry_run(self, spec: JobSpec, user: str) -> dict[str, Any]:
         """What would become of it; changes nothing."""
@@ -392,8 +411,13 @@ def _state(driver: Driver, job: str) -> str:
         return str(kept["state"])
     active = driver.scheduler.jobs.get(job)
     if active is not None:
-        return active.state.value
+        return _written_state(active)
     return "held" if job in driver.held_back else "waiting"
+
+
+def _written_state(active: ActiveJob) -> str:
+    """Nobody is told of an end that is not written yet."""
+    return State.RUNNING.value if active.state in ENDED else active.state.value
 
 
 def _standing(driver: Driver, job: str, active: ActiveJob | None,
@@ -407,7 +431,7 @@ def _standing(driver: Driver, job: str, active: ActiveJob | None,
             return "held", token, sentence, until
         return "waiting", "Arriving", "it was accepted and is about to enter the queue", None
     if active.state is State.RUNNING or active.state in ENDED:
-        return active.state.value, None, None, None
+        return _written_state(active), None, None, None
     reason = driver.scheduler.reason(job)
     if reason is None:
         return active.state.value, None, None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal, Protocol
 
+from dally.core.queues import Queue
 from dally.live.metrics import LiveMetrics
 from dally.live.spec import JobSpec
 from dally.live.world import LiveRules
@@ -69,7 +70,8 @@ class Serving(Protocol):
     def snapshot(self) -> dict[str, Any]: ...
 
     def health(self) -> dict[str, Any]:
-        """{"status": "ok" | a sentence, "leader": bool, "url", "policy", "version", "instants": so many written}."""
+        """{"status": "ok" | a sentence, "leader": bool, "url", "policy", "version", "instants": so many written}; never
+        blocks."""
         ...
 
     def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
@@ -95,7 +97,7 @@ class Server(Serving, Protocol):
         ...
 
     def reload(self, *, policy: str | None = None, rules: LiveRules | None = None,
-               stop_jobs: bool | None = None) -> None:  # fmt: skip
+               stop_jobs: bool | None = None, queues: tuple[Queue, ...] | None = None) -> None:  # fmt: skip
         """Take over what may change while it runs (live.config.reloadable)."""
         ...
 

@@ -368,14 +368,18 @@ def check_model(spec: JobSpec) -> None:
 
 
 def _reference(spec: JobSpec) -> float | None:
-    """Seconds of a step at full speed, where a measured profile says so."""
+    """Seconds of a step at full speed, where a measured profile says so. One that was there at submission and is gone
+    now says nothing: a job that was accepted is never refused later."""
     if spec.profile is None or not spec.profile.endswith((".yaml", ".yml")):
         return None
     from pathlib import Path
 
     from dally.profiler.document import read_profile
 
-    runs = read_profile(Path(spec.profile)).runs
+    try:
+        runs = read_profile(Path(spec.profile)).runs
+    except UserError:
+        return None
     run = runs.get("all") or runs.get("one")
     return None if run is None else run.step
 

@@ -27,7 +27,8 @@ from dally.core.policy import Policy
 from dally.core.sharing import Groups
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology, changed
-from dally.live.attempts import SAVED, Attempt, Key, Leaving, Terms
+from dally.live.attempts import Attempt, Key, Leaving, Terms
+from dally.live.endings import Known, outcome
 from dally.live.engine import Began, Engine, Exited, NotBegun, Order, Program, Report, Stepped, Vanished
 from dally.live.turns import Turns
 
@@ -64,6 +65,7 @@ class LiveWorld:
         self._over: list[Key] = []  # ended; once that is written the engine may forget them
         self._numbers: dict[str, int] = {}  # attempts so far
         self._unended: set[str] = set()
+        self._voids: dict[str, int] = {}  # starts in a row that came to nothing through nobody's fault
         self._leases: dict[str, int] = {}  # which of a job's leases counts
         self._turns: Turns | None = None
 
@@ -254,44 +256,34 @@ class LiveWorld:
 
     def _ended(self, attempt: Attempt, report: NotBegun | Exited | Vanished, events: list[ev.Event]) -> None:
         """The end of an attempt whose job somebody waits for."""
-        job = attempt.job
-        if isinstance(report, NotBegun):
-            self._failed(attempt, events, ev.StartFailed(job, report.cause), report.cause)
-        elif isinstance(report, Vanished):
-            self._without(attempt.moves_to)
-            self._failed(attempt, events, ev.Interrupted(job, attempt.saved, report.cause), report.cause)
-        else:
-            self._exited(attempt, report.code, report.cause, events)
-
-    def _exited(self, attempt: Attempt, code: int, cause: str, events: list[ev.Event]) -> None:
-        job, leaving = attempt.job, attempt.leaving
-        if code == 0:
-            self._without(attempt.moves_to)
-            self._unended.discard(job)
-            events.append(ev.Finished(job))
-        elif cause and leaving is Leaving.NOT:  # the engine put it out, and says why
-            self._unended.discard(job)
-            events.append(ev.Failed(job, cause))
-        elif leaving is Leaving.NOT:
-            if code in self.terms.get(job, Terms()).requeue_on:
-                events.append(ev.Interrupted(job, self._kept(attempt, code), f"exit code {code}: it asks to run again"))
-                return
-            self._failed(attempt, events, ev.Interrupted(job, attempt.saved, f"exit code {code}; it is retried"),
-                         f"exit code {code}")  # fmt: skip
-        elif code != SAVED:
-            self._without(attempt.moves_to)
-            how = "killed after its grace" if code == -9 else f"left with {code}"
-            events.append(ev.Interrupted(job, attempt.saved, f"asked to leave, {how}: no checkpoint was saved"))
-        elif leaving is Leaving.MOVES and attempt.moves_to is not None:
+        job = self.jobs[attempt.job]
+        known = Known(self.terms.get(job.id, Terms()), self.rules.retries, job.failures, job.work_at(self.clock.now()))
+        found = outcome(attempt, report, known)
+        if found.follows and attempt.moves_to is not None:
             self._queue.append(attempt.moves_to)
-        elif leaving is Leaving.PREEMPTED:
-            events.append(ev.Yielded(job))
         else:
-            events.append(ev.Interrupted(job, self._kept(attempt, code), leaving.value))
+            self._without(attempt.moves_to)
+        if found.over:
+            self._unended.discard(job.id)
+        if isinstance(report, NotBegun) and report.void:
+            self._try_later(job.id, report.cause, events)
+        elif found.event is not None:
+            self._voids.pop(job.id, None)
+            events.append(found.event)
 
-    def _kept(self, attempt: Attempt, code: int) -> float:
-        """Work that is not lost: what the checkpoint holds that it has just saved, or the last one it spoke of."""
-        return self.jobs[attempt.job].work_at(self.clock.now()) if code == SAVED else attempt.saved
+    def _try_later(self, job_id: str, cause: str, events: list[ev.Event]) -> None:
+        """What never began through no fault of its own is tried again, and the more seldom the more often it happens: a
+        disk that is full is so for a while. Until then the job keeps its GPUs."""
+        count = self._voids[job_id] = self._voids.get(job_id, 0) + 1
+        if count <= 3:
+            events.append(ev.StartFailed(job_id, cause))
+            return
+        later = self.clock.now() + min(60.0, 2.0 ** (count - 3))
+        self._agenda.enter(later, ev.StartFailed, self._give_up_start, (job_id, cause))
+
+    def _give_up_start(self, now: float, what: tuple[str, str], epoch: int, events: list[ev.Event]) -> None:
+        if what[0] in self._unended and what[0] not in self._current:
+            events.append(ev.StartFailed(*what))
 
     def _without(self, attempt: Attempt | None) -> None:
         """An attempt that was to follow does not."""
@@ -299,16 +291,6 @@ class LiveWorld:
             self._queue = [each for each in self._queue if each is not attempt]
             if self._current.get(attempt.job) is attempt:
                 del self._current[attempt.job]
-
-    def _failed(self, attempt: Attempt, events: list[ev.Event], again: ev.StartFailed | ev.Interrupted,
-                cause: str) -> None:  # fmt: skip
-        """A crash or a start that failed: tried again as often as the terms allow."""
-        retries = self.terms.get(attempt.job, Terms()).retries
-        if self.jobs[attempt.job].failures >= (self.rules.retries if retries is None else retries):
-            self._unended.discard(attempt.job)
-            events.append(ev.Failed(attempt.job, cause))
-        else:
-            events.append(again._replace(failure=True))
 
     # --- what is decided ---------------------------------------------------------------------------------------
 
@@ -336,6 +318,7 @@ class LiveWorld:
     def _attempt(self, now: float, action: pl.Start | pl.Migrate) -> Attempt:
         number = self._numbers[action.job] = self._numbers.get(action.job, 0) + 1
         attempt = self._current[action.job] = Attempt(Key(action.job, number), action.placement)
+        attempt.saved = self.jobs[action.job].work_done if action.job in self.jobs else 0.0
         self._lease(None if action.lease is None else now + action.lease, action.job)
         return attempt
 
@@ -394,7 +377,7 @@ class LiveWorld:
             self.engine.stop(*attempt.key, 0.0)
             cause = f"nothing was heard of it for {self.rules.start_timeout:g} s"
             if attempt.job in self._unended:
-                self._failed(attempt, events, ev.StartFailed(attempt.job, cause), cause)
+                self._ended(attempt, NotBegun(*attempt.key, cause), events)
 
     def _occupied(self, wants: Attempt) -> bool:
         """By somebody who has to leave first: not by those it shares its GPUs with."""

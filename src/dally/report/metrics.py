@@ -6,15 +6,16 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dally.catalog.prices import dollars_per_hour
-from dally.core.ledger import ALONE
+from dally.core.ledger import ALONE, Row
 from dally.core.placement import Placement
+from dally.core.queues import DEFAULT, by_name
 from dally.core.topology import Topology
 from dally.report.bound import Bound, bound_of
 from dally.report.columns import Floats, JobColumns, Timeline, job_columns, timeline
@@ -71,17 +72,19 @@ class Summary:
     told: str = ""
     useful_utilization: float | None = None
     more: Figures = Figures()
+    queues: dict[str, dict[str, float | int | None]] = field(default_factory=dict)  # by queue, where there were any
     alarm: str = ""  # what is impossible about these figures (`report.alarm`); empty: nothing
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """What there is to say: of queues nothing where there were none."""
+        return {name: value for name, value in asdict(self).items() if name != "queues" or value}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Summary:
         """Read back what `as_dict` wrote; unknown keys are left alone."""
         values = _BEFORE_SHARING | values
-        known = {field.name: values[field.name] for field in fields(cls)
-                 if field.name in values or field.default is MISSING}  # fmt: skip
+        known = {each.name: values[each.name] for each in fields(cls)
+                 if each.name in values or (each.default is MISSING and each.default_factory is MISSING)}  # fmt: skip
         return cls(**known | {"lower_bound": Bound(**values["lower_bound"]),
                               "more": Figures.from_dict(values.get("more") or {})})  # fmt: skip
 
@@ -156,7 +159,25 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None, whole: R
         told=run.told,
         useful_utilization=useful(utilization, jobs),
         more=figures_of(run, topology, whole),
+        queues=_by_queue(run) if run.queues else {},
     )
+
+
+def _by_queue(run: Run) -> dict[str, dict[str, float | int | None]]:
+    """Of every queue: its jobs, and of those that finished the mean JCT and wait; the GPU time of all."""
+    known = by_name(run.queues)
+    rows: dict[str, list[Row]] = {name: [] for name in known}
+    for row in run.ledger.rows:
+        rows[row.tenant if row.tenant in known else DEFAULT].append(row)
+    found: dict[str, dict[str, float | int | None]] = {}
+    for name, each in rows.items():
+        done = [row for row in each if row.outcome == "finished"]
+        found[name] = {
+            "jobs": len(each), "finished": len(done), "weight": known[name].weight,
+            "avg_jct": _mean(np.array([row.jct for row in done], dtype=float)),
+            "avg_queueing": _mean(np.array([row.queueing for row in done], dtype=float)),
+            "gpu_seconds": sum(row.gpu_seconds for row in each)}  # fmt: skip
+    return found
 
 
 def useful(utilization: float | None, jobs: JobColumns) -> float | None:

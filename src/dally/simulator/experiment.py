@@ -17,6 +17,7 @@ from dally.core.errors import PlanError, RunError, UserError
 from dally.core.job import DurationMeans
 from dally.core.journal import Sink
 from dally.core.policy import Policy
+from dally.core.queues import Queue
 from dally.core.topology import Topology
 from dally.network.mix import assign_models
 from dally.network.model import NetworkModel
@@ -71,6 +72,7 @@ class Experiment:
     window: Window | None = None  # whose jobs are measured; None: all
     scenario: Scenario | None = None  # what it was prepared from
     starts: StartRules = StartRules()  # how soon, and whether, starts are answered
+    queues: tuple[Queue, ...] = ()  # that jobs pass before a policy sees them
 
     def __post_init__(self) -> None:
         """Where steps depend on the model, every job has one: whoever makes an experiment gets the same answer."""
@@ -142,7 +144,8 @@ class Experiment:
                 run = simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
                                sinks=sinks, progress=progress, interference=interference,
                                meter=NoisyMeter(self.measurement_noise, self.seed),
-                               quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed))  # fmt: skip
+                               quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed),
+                               queues=self.queues)  # fmt: skip
             if run.stuck is not None:
                 raise RunError(made.name, run.stuck)
             run.window, run.told = self.window, known

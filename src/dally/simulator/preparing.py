@@ -13,6 +13,7 @@ from dally.core.topology import Topology
 from dally.network.registry import looks_at_models, without_contention
 from dally.simulator.experiment import Experiment
 from dally.simulator.faults import StartRules
+from dally.simulator.queue_file import read_queues
 from dally.simulator.window import ALL, STREAM, parse_window
 from dally.traces.reshape import at_load, resampled, with_past
 from dally.traces.trace import Trace
@@ -43,6 +44,7 @@ def prepare_scenario(scenario: Scenario) -> Experiment:
         _traced_cluster(scenario), scenario.slices, scenario.interference, scenario.measurement_noise,
         _throughputs(scenario, trace, topology), window, scenario,
         StartRules(scenario.start_latency, scenario.start_failures, scenario.seed),
+        read_queues(scenario.queues) if scenario.queues else (),
     )  # fmt: skip
     notes = made.check().notes
     return replace(made, trace=replace(trace, notes=[*trace.notes, *notes]))

@@ -11,6 +11,7 @@ from dally.core.journal import Journal, Sink
 from dally.core.ledger import Ledger
 from dally.core.memory import Memory
 from dally.core.policy import Meter, Policy
+from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference, NoInterference
 from dally.core.topology import Topology
@@ -44,13 +45,15 @@ class Run:
     memory: Memory | None = None  # what the policy remembered in the end
     window: Window | None = None  # whose jobs are measured; None: all
     told: str = ""  # what the policy was told of the future, in words
+    queues: tuple[Queue, ...] = ()  # that jobs passed, where there were any
     stuck: str | None = None  # what is wrong where jobs that could run wait for ever
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
              *, faults: Faults | None = None, estimates: Estimates | None = None, sinks: tuple[Sink, ...] = (),
              progress: Progress | None = None, segments: bool = True, interference: Interference | None = None,
-             meter: Meter | None = None, quanta: bool = False, starts: StartRules | None = None) -> Run:  # fmt: skip
+             meter: Meter | None = None, quanta: bool = False, starts: StartRules | None = None,
+             queues: tuple[Queue, ...] = ()) -> Run:  # fmt: skip
     """Run the trace to its end, or until `progress` says stop. `quanta`: time slices are run one by one. Without
     `estimates` policies know what jobs say of themselves; who says nothing at all says the truth."""
     if estimates is None and all(job.work is None and job.reference is None for job in workload.trace.jobs):
@@ -60,7 +63,7 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     types = [machine.gpu_type for machine in topology.machines]
     sharing = SharingRules(interference, types, switch_cost(cost), quanta)
     world = SimulatedWorld(workload, topology, network,
-                           WorldRules(cost, faults or Faults(), sharing, starts or StartRules()))  # fmt: skip
+                           WorldRules(cost, faults or Faults(), sharing, starts or StartRules(), queues))  # fmt: skip
     ledger = Ledger(topology, segments=segments)
     known = estimates or Profiles(network, topology, interference)
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
@@ -88,4 +91,4 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
                ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory), scheduler.memory,
                told=told(policy.uses, "declared", policy.name),
-               stuck=None if stopped else forgotten(scheduler))  # fmt: skip
+               queues=queues, stuck=None if stopped else forgotten(scheduler))  # fmt: skip

@@ -26,6 +26,7 @@ from dally.version import __version__
 
 _TIME = {"kind": "time"}
 _FILE = {"kind": "file"}
+_SELDOM = {"kind": "file", "seldom": True}  # not written down where it is not given
 SYNTH = "synth:"
 DEFAULT_JOBS = 1000  # of a synthesised trace
 
@@ -63,6 +64,7 @@ class Scenario:
     checkpoint_interval: float = field(default=1800.0, metadata=_TIME)
     start_latency: float = field(default=0.0, metadata=_TIME)  # mean seconds until a start is answered
     start_failures: float = 0.0  # share of starts that are refused
+    queues: str | None = field(default=None, metadata=_SELDOM)  # a file of queues with weights and limits
 
     def __post_init__(self) -> None:
         hints = get_type_hints(Scenario)
@@ -119,7 +121,8 @@ class Scenario:
 
     def as_dict(self) -> dict[str, Any]:
         """Every field as plain JSON; a trace or a cluster in memory is named by its digest."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)
+                if not each.metadata.get("seldom") or getattr(self, each.name) is not None}  # fmt: skip
 
     def changed(self) -> dict[str, Any]:
         """The fields that differ from their default: the shortest dictionary that makes this scenario again."""

@@ -16,6 +16,7 @@ from dally.core.agenda import Agenda
 from dally.core.job import Job, Truth
 from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
+from dally.core.queues import Queue
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel, Step
 from dally.simulator.costs import Constant, MigrationCost, PreemptionCost
@@ -43,6 +44,7 @@ class WorldRules:
     faults: Faults = field(default_factory=Faults)
     sharing: SharingRules = field(default_factory=SharingRules)
     starts: StartRules = field(default_factory=StartRules)
+    queues: tuple[Queue, ...] = ()  # that jobs pass before the policy sees them
 
 
 class SimulatedWorld:
@@ -53,6 +55,7 @@ class SimulatedWorld:
         rules = rules or WorldRules()
         self.network, self.cost, self.faults, self.sharing = network, rules.cost, rules.faults, rules.sharing
         self.starts = rules.starts
+        self._queues = rules.queues  # not announced yet
         # asked once: protocols are slow to check
         self._moving = rules.cost if isinstance(rules.cost, MigrationCost) else None
         self.now = 0.0
@@ -129,6 +132,10 @@ class SimulatedWorld:
                 self._agenda.enter(max(now, truth.cancel_at), ev.Cancelled, self._cancel, job.id)
             index += 1
         self._arrivals = index
+        if self._queues:  # the first that is said
+            events.insert(0, ev.QueuesSet(self._queues))
+            events.sort(key=_order)
+            self._queues = ()
         return events + late
 
     def _only_timers(self, events: list[ev.Event]) -> bool:

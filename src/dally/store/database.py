@@ -18,6 +18,7 @@ import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -26,10 +27,11 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from dally.core.errors import UserError
 from dally.core.events import MachinesChanged
 from dally.core.journal import Instant
-from dally.core.journal_text import JournalText
+from dally.core.journal_text import VERSION, JournalText
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_from_plain, topology_to_plain
 from dally.store.errors import FencedError, StoreUnavailableError
+from dally.store.journal_file import JournalReader
 
 SCHEMA = 1
 _Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up in INTEGER only
@@ -389,6 +391,34 @@ class Database:
     def rows(self) -> dict[str, dict[str, Any]]:
         with self._reading() as connection:
             return {row.id: json.loads(row.body) for row in connection.execute(sa.select(_rows))}
+
+
+def stored(database: Database) -> Database:
+    """To be read: what it is about is known, and nothing is made. One sentence where there is no store."""
+    with database._reading() as connection:
+        found = None
+        if sa.inspect(connection).has_table("about"):
+            found = connection.execute(sa.select(_about.c.value).where(_about.c.name == "header")).scalar()
+    if found is None:
+        raise UserError(f"{database.folder}: no service has kept its journal here")
+    database.about = json.loads(found)
+    return database
+
+
+class ServiceJournal(JournalReader):
+    """The journal of a service, from its beginning, to be read like any other."""
+
+    def __init__(self, url: str) -> None:
+        self._database = stored(Database(url))
+        about = {name: value for name, value in self._database.about.items() if name != "schema"}
+        self.path = Path(self._database.folder)
+        self.about = {"journal": VERSION, **about}
+        self._text = JournalText(self._database.first_topology)
+        self.torn, self.begins_with = False, None
+
+    def __iter__(self) -> Iterator[Instant]:
+        for at, line in self._database.lines(0):
+            yield self._text.decode(line, f"{self.path}, instant {at}")
 
 
 class Handed(NamedTuple):

@@ -106,8 +106,10 @@ def submit(specs: list[dict[str, Any]], key: str | None, dry_run: bool, wait: bo
         if as_json:
             print_json(answer)
         else:
+            from dally.live.telling import dry_run_text
+
             for each in answer if isinstance(answer, list) else [answer]:
-                _tell(each)
+                print(dry_run_text(each))
         return
     ids: list[str] = found.post("jobs", body=body, key=key or uuid.uuid4().hex)["ids"]
     if not as_json:
@@ -177,17 +179,3 @@ def _moment(text: str) -> float | str:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return text
-
-
-def _tell(answer: dict[str, Any]) -> None:
-    """What a dry run says, in sentences."""
-    from dally.cli.live.common import where
-    from dally.cli.live.explaining import estimate_line, sooner_lines
-
-    starts = {"now": "it would start at once", "later": "it would wait", "never": "it can never start here"}
-    place = f" on {where(answer['machines'])}" if answer.get("machines") else ""
-    why = f": {answer['why']}" if answer.get("why") else ""
-    print(f"{starts.get(answer['starts'], answer['starts'])}{place}{why}")
-    title = "it would fit as:" if answer["starts"] == "never" else "it would start sooner:"
-    for line in (*estimate_line(answer.get("estimate")), *sooner_lines(answer.get("alternatives"), title)):
-        print(line)

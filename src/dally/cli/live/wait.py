@@ -59,7 +59,7 @@ def report(ended: list[dict[str, Any]], wanted: int, quiet: bool = False) -> int
     bad = [row for row in ended if row["state"] != "finished"]
     for row in bad if not quiet else ():
         code = f", exit code {row['exit_code']}" if row["exit_code"] is not None else ""
-        why = f": {row['why']}" if row["why"] else ""
+        why = f": {row['why']}" if row["why"] and f", {row['why']}" != code else ""
         print(f"dally: job {row['id']} ({row['name']}) {row['state']}{code}{why}", file=sys.stderr)
     if len(ended) < wanted:
         print("dally: the time was up and not all jobs have ended", file=sys.stderr)

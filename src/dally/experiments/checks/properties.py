@@ -83,7 +83,7 @@ def _books(make: Make, seed: int) -> None:
     def look(scheduler: Scheduler, now: float) -> None:
         books, view = scheduler.books, scheduler.view
         held = {placement for job in books.jobs.values() for placement in (job.placement, job.leaving) if placement}
-        down = sum(view.topology.machines[machine].gpus for machine in books.down)
+        down = sum(view.topology.machines[machine].gpus for machine in books.fleet.down)
         there = sum(placement.gpus for placement in held) + down + view.free.total
         must(there == view.topology.gpus, f"at {now:g} s {there} GPUs are held, free or down, of {view.topology.gpus}")
         for job in view.waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from dally.live.serving import Serving
 from dally.live.spec import JobSpec
 from dally.version import __version__
 
+THINKING = 4  # estimates that are made at a time
+
 
 def make_app(service: Serving, auth: Auth, limits: LimitsConfig | None = None, log_requests: bool = False) -> FastAPI:
     """The API over this service, for any ASGI server."""
@@ -34,6 +37,7 @@ def make_app(service: Serving, auth: Auth, limits: LimitsConfig | None = None, l
     app = FastAPI(title="Dally", version=__version__, docs_url=None, redoc_url=None, lifespan=life,
                   description="Which job runs next, on which GPUs, given that distance costs time?")  # fmt: skip
     app.state.service, app.state.auth, app.state.owners = service, auth, events.Owners(service)
+    app.state.thinking = threading.BoundedSemaphore(THINKING)
     for each in (jobs, cluster, events):
         app.include_router(each.router)
     handle_errors(app)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import Depends, Path
 from starlette.requests import Request
 
 from dally.live.api.auth import Auth
-from dally.live.errors import Forbidden, Invalid, NotFound, NotJson
+from dally.live.errors import Busy, Forbidden, Invalid, NotFound, NotJson
 from dally.live.serving import Row, Serving
 from dally.live.tokens import Caller
 
@@ -56,6 +59,18 @@ Who = Annotated[Caller, Depends(the_caller)]
 Admin = Annotated[Caller, Depends(an_admin)]
 Body = Annotated[Any, Depends(the_body)]
 JobPath = Annotated[str, Path(description="Id of a job: 42, or 42_0 in an array.")]
+
+
+@contextmanager
+def thinking(request: Request) -> Iterator[None]:
+    """Around questions that are answered by simulating forward: few at a time, so that the rest is answered too."""
+    slots: threading.BoundedSemaphore = request.app.state.thinking
+    if not slots.acquire(blocking=False):
+        raise Busy("others are having their start estimated; try again in a moment", 1.0)
+    try:
+        yield
+    finally:
+        slots.release()
 
 
 def known_id(id: str) -> str:

@@ -6,15 +6,16 @@ from collections import Counter
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from dally.core.errors import UserError
 from dally.live.api.answers import answer
-from dally.live.api.asking import Body, JobPath, Service, Who, known_id, own_job
+from dally.live.api.asking import Body, JobPath, Service, Who, known_id, own_job, thinking
 from dally.live.api.rows import PROBLEMS, Done, JobDetail, JobList, Submitted
 from dally.live.errors import Forbidden, Invalid, NotFound
 from dally.live.serving import ACTIVE, ENDED, STATES, Serving
-from dally.live.spec import JobSpec, read_spec
+from dally.live.spec import JobSpec, check_model, read_spec
 from dally.live.tokens import Caller
 
 MOST_SPECS = 1000  # of one request
@@ -35,11 +36,13 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200,
 
 @router.post("", status_code=201, response_model=Submitted, openapi_extra=_SPEC_BODY,
              responses={200: {"description": "What would happen (dry_run)", "model": dict[str, Any]}})  # fmt: skip
-def submit(service: Service, caller: Who, body: Body, key: Key = None, dry_run: bool = False) -> Response:
+def submit(request: Request, service: Service, caller: Who, body: Body, key: Key = None,
+           dry_run: bool = False) -> Response:  # fmt: skip
     """Accept one job or a list of them, whole or not at all. They are durable when the answer comes."""
     specs = [_owned(spec, caller) for spec in _specs(body)]
     if dry_run:
-        found = [service.dry_run(spec, caller.name) for spec in specs]
+        with thinking(request):
+            found = [service.dry_run(spec, caller.name) for spec in specs]
         return answer(found if isinstance(body, list) else found[0])
     if key is not None and not key.isprintable():
         raise Invalid("Idempotency-Key: it has characters that cannot be printed")
@@ -56,6 +59,7 @@ def _specs(body: Any) -> list[JobSpec]:
     for number, each in enumerate(many):
         try:
             found.append(read_spec(each))
+            check_model(found[-1])
         except UserError as error:
             raise Invalid(f"job {number}: {error}" if len(many) > 1 else str(error)) from None
     return found
@@ -124,11 +128,20 @@ def show(service: Service, caller: Who, id: JobPath) -> Response:
     return answer(own_job(service, caller, id))
 
 
+# every explanation has all of these: a job that is kept back has no place in the queue yet, and less to tell
+_EXPLAINED: dict[str, Any] = {
+    **dict.fromkeys(("name", "user", "gpu_type", "policy", "now", "lasts", "reason", "why", "until", "until_in",
+                     "ahead", "free", "machines", "level", "speed", "estimate")),
+    "preemptions": 0, "evidence": [], "alternatives": [],
+}  # fmt: skip
+
+
 @router.get("/{id}/explain", response_model=dict[str, Any])
-def explain(service: Service, caller: Who, id: JobPath) -> Response:
+def explain(request: Request, service: Service, caller: Who, id: JobPath) -> Response:
     """Why it waits, who is ahead, when it may start, what would make it start sooner."""
     own_job(service, caller, id)
-    return answer(service.explain(id))
+    with thinking(request):
+        return answer({**_EXPLAINED, **service.explain(id)})
 
 
 @router.post("/{id}/{what}", response_model=Done)

@@ -8,6 +8,7 @@ may fail and costs nothing but time then.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import py_compile
@@ -106,7 +107,9 @@ class LocalEngine:
                     folder.make_void()
                 except OSError:
                     folder.remove()  # nobody else was told to start it
-                self._reports.append(NotBegun(*key, f"it cannot be started here: {error}"))
+                room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE,
+                                                                      errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+                self._reports.append(NotBegun(*key, f"it cannot be started here: {error}", void=room))
                 self.wake()
             else:
                 with contextlib.suppress(OSError):
@@ -295,7 +298,8 @@ class LocalEngine:
 
     def _report(self, key: Key, watched: Watched, seen: Look) -> None:
         if seen.stage in (Stage.VOID, Stage.REFUSED):
-            self._over(key, NotBegun(*key, seen.cause or "it never began"))
+            void = seen.stage is Stage.VOID and not seen.cause
+            self._over(key, NotBegun(*key, seen.cause or "it never began", void))
             return
         if seen.stage in (Stage.RUNNING, Stage.OVER, Stage.GONE) and not watched.began:
             watched.began = True

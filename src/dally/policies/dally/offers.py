@@ -164,7 +164,7 @@ class _Round:
         """The timers, 0 at tiers too small for the gang, or nearer than it asks for."""
         waits = self.timers.waits(self.memory, demand, self.now)
         small = self.tiers.wanted(demand)
-        if demand.wait is not None:  # its owner's, in the place of ours
+        if demand.where is not None and demand.wait is not None:  # its owner's, in the place of ours
             waits = (demand.wait,) * len(waits)
         return (0.0,) * small + waits[small:] if small else waits
 

@@ -62,7 +62,7 @@ class Tiers:
 
     def wanted(self, demand: Demand) -> int:
         """The innermost tier the gang waits for: the one it prefers, where it is large enough for it."""
-        if demand.prefers is None:
+        if demand.where is None or demand.prefers is None:
             return self.smallest(demand)
         level = self.topology.level_index(demand.prefers)
         if demand.within is not None:
@@ -106,7 +106,7 @@ class Tiers:
     def place(self, free: FreeGpus, demand: Demand, tier: int) -> Placement | None:
         """The gang inside one domain of a tier, after the rule of `fit`, and of the level it must be inside of."""
         level = self.own + tier
-        if demand.within is not None:
+        if demand.where is not None and demand.within is not None:
             level = min(level, self.topology.level_index(demand.within))
         for pool in pools_for(free, demand):
             if pool.domains_with(level, demand.gpus):

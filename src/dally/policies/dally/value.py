@@ -254,7 +254,7 @@ class _Round:
         return job.gpus * (self.forecast.size(job) - AGEING * job.starvation(self.now))
 
     def _rather_waits(self, job: ActiveJob, placement: Placement, smallest: int, room: int) -> Declined | None:
-        if job.demand.wait is not None:
+        if job.demand.where is not None and job.demand.wait is not None:
             return self._waits_as_told(job, job.demand.wait, smallest, room)
         here = self.forecast.run_time(job, placement)
         best: Declined | None = None
@@ -283,7 +283,8 @@ class _Round:
                    and self.poles.may_lose_gpus(v, job, need)]  # fmt: skip
         if not victims:
             return None
-        if job.demand.within is not None and self.tiers.nearest(free, job.demand) is None:
+        where = job.demand.where
+        if where is not None and where.within is not None and self.tiers.nearest(free, job.demand) is None:
             room = make_room(free, job.demand, (victim for _, victim in victims))
             return None if room is None else self._evict_for(free, job, room, None)
         best: tuple[int, list[ActiveJob]] | None = None

@@ -24,7 +24,8 @@ def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool
     size = demand.gpus
     level = free.topology.machine_level
     pools = pools_for(free, demand)
-    for candidates in (servers.affine(size), servers.idle) if servers.any_part(demand.within) else ():
+    whole = demand.where is None or servers.any_part(demand.within)
+    for candidates in (servers.affine(size), servers.idle) if whole else ():
         for pool in pools:
             server = _emptiest(pool, level, size, candidates)
             if server is not None:
@@ -55,7 +56,7 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
     """Step 4: the group with the fewest turns, if one more keeps the height within the limit."""
     found: tuple[int, Placement] | None = None
     for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.view.topology.gpu_types:
-        lowest = servers.lowest(Class(gpu_type, demand.gpus), demand.within)
+        lowest = servers.lowest(Class(gpu_type, demand.gpus), None if demand.where is None else demand.within)
         if lowest is not None and lowest[0] < limit and (found is None or lowest[0] < found[0]):
             found = lowest[0], lowest[1].placement
     return None if found is None else found[1]

@@ -56,7 +56,9 @@ class Lanes:
 
     def _lane(self, job: ActiveJob) -> Lane:
         """Who says itself where it must be is not held to anything more."""
-        return (job.demand, job.gpus > 1 and job.demand.within is None and self.packing.verdict(job.job).picky)
+        where = job.demand.where
+        free = where is None or where.within is None
+        return (job.demand, job.gpus > 1 and free and self.packing.verdict(job.job).picky)
 
     def astray(self, view: View) -> list[ActiveJob]:
         """Whose need is another one than when they came. Looks at everybody: PACKLIMIT seldom moves."""
@@ -71,7 +73,7 @@ class Lanes:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
         picky, because = self.packing.verdict(job.job)
         need = job.gpus
-        if job.demand.within is not None:
+        if job.demand.where is not None and job.demand.within is not None:
             return Wait(job.id, waits_for_gpus(job.demand).reason)
         if need == 1 or not picky:
             said = "" if need == 1 else f"; {because}, so it takes any GPUs"
@@ -163,7 +165,7 @@ def _whatever(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Pl
     found = place_best_fit(free, demand)
     if found is not None:
         return found
-    if demand.within is not None:
+    if demand.where is not None and demand.within is not None:
         victims = make_room(free, demand, running.behind(key))
         _evict(free, running, victims or [])
         return None if victims is None else place_best_fit(free, demand)
