@@ -71,7 +71,8 @@ class FakeService:
     def dry_run(self, spec: JobSpec, user: str) -> dict[str, Any]:
         fits = spec.total_gpus <= self.gpus * len(self.machines)
         return {"starts": "now" if fits else "never", "machines": {"rack0/m0": [0]} if fits else None,
-                "why": None if fits else "the cluster is smaller", "estimate": {}, "alternatives": []}  # fmt: skip
+                "why": None if fits else "the cluster is smaller", "reason": None, "level": "machine", "speed": None,
+                "preempts": [], "estimate": None, "alternatives": []}  # fmt: skip
 
     def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
              name: str | None = None, array: str | None = None, after: str | None = None, limit: int | None = None,
@@ -159,7 +160,7 @@ class FakeService:
     def stop(self) -> None:
         self._stop.set()
 
-    def reload(self, *, policy: str | None = None, rules: Any = None, stop_jobs: bool | None = None) -> None:
+    def reload(self, *, policy: str | None = None, **others: Any) -> None:
         self.written = policy or self.written
 
     def close(self) -> None:

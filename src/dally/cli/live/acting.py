@@ -20,7 +20,8 @@ _DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "requeue"
 
 
 def _command(what: str) -> click.Command:
-    @click.command(what, help=_ABOUT[what] + " Every job is tried; the exit code is 2 if one could not be changed.")
+    @click.command(what, help=f"{_ABOUT[what]} The id of an array stands for all its members. Every job is tried; the "
+                              f"exit code is 2 if one could not be changed.\n\n\b\ndally {what} 42 43")  # fmt: skip
     @click.argument("jobs", nargs=-1, required=True, metavar="ID…")
     @json_option
     def act(jobs: tuple[str, ...], as_json: bool) -> None:

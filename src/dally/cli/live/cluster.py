@@ -10,7 +10,11 @@ from dally.cli.live.common import client, json_option, print_json
 @click.command()
 @json_option
 def nodes(as_json: bool) -> None:
-    """List the machines with their GPUs and the jobs on them."""
+    """List the machines with their GPUs and the jobs on them.
+
+    \b
+    dally nodes
+    """
     rows = client().get("nodes")
     if as_json:
         print_json(rows)
@@ -24,7 +28,7 @@ def nodes(as_json: bool) -> None:
 
 
 def _change(what: str, about: str, done: str) -> click.Command:
-    @click.command(what, help=about)
+    @click.command(what, help=f"{about}\n\n\b\ndally {what} rack0/m1")
     @click.argument("machines", nargs=-1, required=True, metavar="MACHINE…")
     def change(machines: tuple[str, ...]) -> None:
         found = client()
@@ -42,7 +46,11 @@ resume = _change("resume", "Let these machines take jobs again.", "resumed")
 @click.command()
 @json_option
 def topology(as_json: bool) -> None:
-    """Show the cluster of the service: levels with their links, and the tree of machines."""
+    """Show the cluster of the service: levels with their links, and the tree of machines.
+
+    \b
+    dally topology
+    """
     plain = client().get("topology")
     if as_json:
         print_json(plain)

@@ -15,7 +15,11 @@ from dally.cli.live.common import client, clock, json_option, print_json, where
 @click.argument("job", metavar="ID")
 @json_option
 def command(job: str, as_json: bool) -> None:
-    """Show one job: what it is, what it does, and what became of its attempts."""
+    """Show one job: what it is, what it does, and what became of its attempts.
+
+    \b
+    dally job 42
+    """
     row = client().get("jobs", job)
     if as_json:
         print_json(row)

@@ -22,7 +22,12 @@ _ORDER = ("running", "yielding", "starting", "lost", "waiting", "held")
 @click.option("--once", is_flag=True, help="Print it once; the default where the output is no terminal.")
 @json_option
 def command(every: float, once: bool, as_json: bool) -> None:
-    """Watch machines and jobs: how many GPUs are in use, what runs where, what waits and why."""
+    """Watch machines and jobs: how many GPUs are in use, what runs where, what waits and why.
+
+    \b
+    dally top
+    dally top --every 5
+    """
     found = client().follow()
 
     def look() -> dict[str, Any]:

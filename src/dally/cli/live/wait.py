@@ -26,6 +26,10 @@ def command(jobs: tuple[str, ...], timeout: str | None, as_json: bool) -> None:
     """Wait until all these jobs have ended. A service that is restarted meanwhile is waited for.
 
     The exit code is 0 if all of them finished, 1 if one failed, was cancelled or was rejected, 5 if the time was up.
+
+    \b
+    dally wait 42 43
+    dally wait --timeout 1h 42
     """
     limit = None if timeout is None else seconds(timeout)
     found = client().follow()
