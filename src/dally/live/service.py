@@ -246,6 +246,8 @@ class Service:
         driver = self._leading()
         policy = make_policy(written)
         driver.world.check(policy)
+        with driver.lock:
+            driver.scheduler.books.check_sharing(policy.shares)
         self._ask(driver, {"what": "policy", "policy": written, "user": user})
 
     # --- looking ----------------------------------------------------------------------------------------------

@@ -255,12 +255,19 @@ class LiveWorld:
     def _ended(self, attempt: Attempt, report: NotBegun | Exited | Vanished, events: list[ev.Event]) -> None:
         """The end of an attempt whose job somebody waits for."""
         job = attempt.job
-        if isinstance(report, NotBegun):
+        if isinstance(report, NotBegun) and attempt.began:  # it ran, and nothing says what became of it
+            cause = "nothing is left of it where it ran"
+            self._failed(attempt, events, ev.Interrupted(job, attempt.saved, cause), cause)
+        elif isinstance(report, NotBegun) and (attempt.adopted or attempt.leaving is not Leaving.NOT):
+            events.append(ev.StartFailed(job, report.cause))  # the service was stopped, or it was called back: no fault
+        elif isinstance(report, NotBegun):
             self._failed(attempt, events, ev.StartFailed(job, report.cause), report.cause)
         elif isinstance(report, Vanished):
             self._without(attempt.moves_to)
             self._failed(attempt, events, ev.Interrupted(job, attempt.saved, report.cause), report.cause)
         else:
+            if report.asked and attempt.leaving is Leaving.NOT:  # by a service that is no more
+                attempt.leaving = Leaving.REQUEUED
             self._exited(attempt, report.code, report.cause, events)
 
     def _exited(self, attempt: Attempt, code: int, cause: str, events: list[ev.Event]) -> None:
@@ -446,6 +453,7 @@ class LiveWorld:
         if placement is None:
             return False
         attempt = self._current[job.id] = Attempt(Key(job.id, job.attempts), placement)
+        attempt.adopted = True
         self._told[attempt.key] = attempt
         attempt.began = job.state in (State.RUNNING, State.YIELDING)
         self.engine.adopt(*attempt.key)
