@@ -24,6 +24,7 @@ from dally.live.spec import read_spec
 from dally.live.world import LiveRules
 from dally.policies.options import make_policy
 from dally.store.database import Database, Handed
+from dally.store.errors import FencedError
 
 CLUSTER = load_cluster("1x2x4")
 
@@ -233,3 +234,25 @@ def test_a_policy_of_ones_own_file_is_found_by_its_name_and_may_not_have_another
     mine.write_text(POLICY.format(title="fifo", method="notes"))
     with pytest.raises(UserError, match="has the name of an installed one, 'fifo'"):
         open_service(config)
+
+
+def test_what_comes_in_while_a_service_comes_up_again_is_not_left_lying(store: Database) -> None:
+    engine = Scripted()
+    driver = leads(store, engine)
+    jobs = [submit(store), submit(store)]  # by a thread that held the driver before this one
+    store.ask({"what": "cancel", "job": jobs[1], "user": "ada"})
+    driver.catch_up()
+    go_on(driver)
+    assert ([state(driver, job) for job in jobs], engine.started) == (["starting", "cancelled"], [(jobs[0], 1)])
+
+
+def test_a_service_that_leads_no_more_accepts_nothing(store: Database, tmp_path: Path) -> None:
+    assert store.take_the_lead(store.lead(), {"pid": 1})
+    other = Database(f"sqlite:///{tmp_path}/dally.db")
+    other.prepare(CLUSTER, policy="fifo")
+    assert other.take_the_lead(other.lead(), {"pid": 2})
+    with pytest.raises(FencedError):
+        submit(store)
+    with pytest.raises(FencedError):
+        store.ask({"what": "cancel", "job": "1", "user": "ada"})
+    assert not other.submissions() and not other.open_requests()

@@ -79,6 +79,7 @@ class Driver:
         self._inbox: queue.SimpleQueue[Submission | Request] = queue.SimpleQueue()
         self._answered: list[int] = []
         self._some_ended = True  # since those who wait for others were last looked at
+        self._last_submission = self._last_request = 0  # read from the store
         self._open()
 
     # --- from the store ---------------------------------------------------------------------------------------
@@ -97,15 +98,25 @@ class Driver:
         if self.engine.shares:
             self.world.take_turns(lambda: self.scheduler.view.groups)
         self._snapshot_at = database.instants
-        for _, submission in database.submissions():
+        for self._last_submission, submission in database.submissions():
             self.know(submission)
         self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer)
         for submission in self.submissions.values():
             if submission.id not in self.scheduler.jobs and submission.id not in self.board.rows:
                 self._inbox.put(submission)
         for request in database.open_requests():
+            self._last_request = request.seq
             self._inbox.put(request)
         self._follow_configuration()
+
+    def catch_up(self) -> None:
+        """What was written while this driver came up, by people who knew only the one before it."""
+        for _, submission in self.database.submissions(self._last_submission):
+            if submission.id not in self.submissions:
+                self.know(submission)
+                self.feed(submission)
+        for request in self.database.open_requests(self._last_request):
+            self.feed(request)
 
     def _recovered(self) -> Scheduler:
         """Executed again where that gives the same; else taken as recorded."""
