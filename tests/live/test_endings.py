@@ -53,8 +53,20 @@ def test_143_without_being_asked_is_an_exit_code_like_any_other() -> None:
 
 
 def test_what_never_began_because_the_service_died_costs_nothing_and_a_missing_program_does() -> None:
-    assert outcome(attempt(), NotBegun("a", 1, "it never began", void=True), known()).event == ev.StartFailed("a", "it never began")
-    assert outcome(attempt(), NotBegun("a", 1, "no such program"), known()).over
+    new = attempt()
+    new.began = False
+    assert outcome(new, NotBegun("a", 1, "it never began", void=True), known()).event == ev.StartFailed("a", "it never began")
+    assert outcome(new, NotBegun("a", 1, "no such program"), known()).over
+
+
+def test_an_attempt_that_ran_and_of_which_nothing_is_left_has_vanished() -> None:
+    event = outcome(attempt(), NotBegun("a", 1, "it never began", void=True), known()).event
+    assert isinstance(event, ev.Interrupted) and event.failure
+
+
+def test_who_was_asked_to_leave_by_a_service_that_is_gone_was_asked_all_the_same() -> None:
+    event = outcome(attempt(), Exited("a", 1, 143, asked=True), known()).event
+    assert isinstance(event, ev.Interrupted) and event.work_done == 9.0 and not event.failure
 
 
 def test_an_attempt_may_vanish_a_few_times_even_without_retries() -> None:

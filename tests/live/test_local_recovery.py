@@ -82,6 +82,17 @@ def test_what_ended_while_no_engine_was_there_is_told_when_it_is_adopted(tmp_pat
         assert ends(after) == [Began("1", 1), Exited("1", 1, 5)]
 
 
+def test_that_an_attempt_was_asked_to_leave_is_told_whoever_asked_it(tmp_path: Path, after: LocalEngine) -> None:
+    first = LocalEngine(tmp_path / "state")
+    first.start(python(WAITER, str(tmp_path / "p"), "143"))
+    number_in(tmp_path / "p0")
+    first.stop("1", 1, 30.0)
+    first.close()
+    eventually(lambda: not after.running())
+    after.adopt("1", 1)
+    assert ends(after) == [Began("1", 1), Exited("1", 1, 143, asked=True)]
+
+
 def test_adopted_twice_an_attempt_is_told_twice_and_ends_once(tmp_path: Path, after: LocalEngine) -> None:
     first = LocalEngine(tmp_path / "state")
     first.start(python(WAITER, str(tmp_path / "p"), "143"))

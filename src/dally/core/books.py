@@ -93,7 +93,11 @@ class Books:
                         view.preemptible.add(job, rank(view, memory, job, now))
             except BadRankError as error:
                 assert job is not None
+                self._still_unranked()
                 raise PlanError(policy.name, job.id, str(error)) from None
+            except Exception:
+                self._still_unranked()
+                raise
             self.unranked.clear()
         for job in named or ():
             if type(job) is not ActiveJob:
@@ -103,6 +107,10 @@ class Books:
                 if job.id in ranking:
                     ranking.discard(job)
                     _put(ranking, job, policy.rank(view, memory, job, now), policy)
+
+    def _still_unranked(self) -> None:
+        """After a failure: whoever is in the queue by now need not be put there again."""
+        self.unranked = {name: job for name, job in self.unranked.items() if name not in self.view.waiting}
 
     def rank_all(self, policy: Policy, memory: Memory, now: float) -> None:
         """By another policy's order: everybody anew."""
@@ -118,14 +126,18 @@ class Books:
         """Groups are kept for policies that share, only. One that does not can take over as long as nobody shares."""
         if self.residents.shares == shares:
             return
-        if not shares and any(len(group) > 1 for group in self.view.groups):
-            raise UserError("jobs share GPUs; a policy that gives whole GPUs cannot take over before they are apart")
+        self.check_sharing(shares)
         self.view.groups = Groups()
         if shares:
             for job in self.holding.values():
                 if job.placement is not None:
                     self.view.groups.enter(job.id, job.placement, job.share)
         self.lay_out(shares)
+
+    def check_sharing(self, shares: bool) -> None:
+        """Whether a policy that shares, or does not, could take over now; refused in a sentence."""
+        if not shares and any(len(group) > 1 for group in self.view.groups):
+            raise UserError("jobs share GPUs; a policy that gives whole GPUs cannot take over before they are apart")
 
     def as_found(self) -> list[Entry]:
         """What led here, as far as it can still be seen: who arrived, and who runs where."""

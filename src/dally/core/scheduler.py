@@ -72,6 +72,7 @@ class Scheduler:
                            shares=policy.shares, preempts=policy.preempts)  # fmt: skip
         self.memory = policy.new_memory()
         self._rules = Rules(self.books.view, self.books.jobs, self._interference, policy.shares)
+        self._failed: Exception | None = None  # what went wrong in the policy since it last planned
         self._unwritten: list[Happened] = []  # part of the books, not yet of the journal
         self.news: list[Happened] = []  # what the policy has not planned with yet
         self._listens = _listens(policy)
@@ -122,7 +123,13 @@ class Scheduler:
     def hear(self, now: float, entries: Sequence[Entry]) -> None:
         """The policy hears of entries it has not decided itself, and jobs are ranked anew."""
         policy, books, memory = self.policy, self.books, self.memory
-        books.rank(policy, memory, now, policy.hear(books.view, memory, now, entries) if self._listens else ())
+        try:
+            named = policy.hear(books.view, memory, now, entries) if self._listens else ()
+            books.rank(policy, memory, now, named)
+        except Exception as error:
+            if self.strict:
+                raise
+            self._failed = error  # where nobody may stop for it, that is what comes of its next plan
 
     def ask(self, now: float) -> Answer:
         """What the policy would decide now. Changes nothing: ask as often as you like."""
@@ -171,8 +178,13 @@ class Scheduler:
 
     def _plan(self, now: float) -> pl.Plan:
         """Whatever is wrong with a policy, the cluster goes on."""
+        failed, self._failed = self._failed, None
         try:
+            if failed is not None:
+                raise failed
             return self.policy.plan(self.books.view, self.memory, now)
+        except PlanError:
+            raise
         except Exception as error:
             raise PlanError(self.policy.name, "any", f"its plan failed: {type(error).__name__}: {error}") from error
 
@@ -225,8 +237,15 @@ class Scheduler:
         self.policy = policy
         self._listens = _listens(policy)
         self.resume_with(policy.new_memory())
-        policy.hear(books.view, self.memory, now, books.as_found())  # everybody is ranked anew anyway
-        books.rank_all(policy, self.memory, now)
+        try:
+            try:
+                policy.hear(books.view, self.memory, now, books.as_found())  # everybody is ranked anew anyway
+            finally:
+                books.rank_all(policy, self.memory, now)
+        except Exception as error:
+            if self.strict:
+                raise
+            self._failed = error
         if written:
             self.write(now, [InCharge(policy.name)])
 

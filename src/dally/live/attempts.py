@@ -37,11 +37,12 @@ class Terms:
 class Attempt:
     """What the world knows of one."""
 
-    __slots__ = ("began", "key", "leaving", "moves_to", "placement", "saved")
+    __slots__ = ("adopted", "began", "key", "leaving", "moves_to", "placement", "saved")
 
     def __init__(self, key: Key, placement: Placement) -> None:
         self.key, self.placement = key, placement
         self.began = False
+        self.adopted = False  # whether a service before this one decided it, and may not have come to start it
         self.leaving = Leaving.NOT
         self.moves_to: Attempt | None = None  # what follows when it has left
         self.saved = 0.0  # work its last checkpoint holds, as far as it said

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from dally.core import events as ev
 from dally.core.errors import UserError
-from dally.core.journal import Instant, Journal
+from dally.core.journal import Instant, Journal, Refused
 from dally.core.policy import Policy
 from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
@@ -34,8 +34,8 @@ from dally.live.spec import JobSpec, read_spec, to_job, to_program
 from dally.live.world import LiveRules, LiveWorld
 from dally.policies.options import make_policy
 from dally.store.database import Database, Request, Submission
-from dally.store.errors import StoreUnavailableError
-from dally.store.recovery import Difference, recover
+from dally.store.errors import FencedError, StoreUnavailableError
+from dally.store.recovery import recover
 
 log = logging.getLogger("dally.service")
 
@@ -79,6 +79,7 @@ class Driver:
         self._inbox: queue.SimpleQueue[Submission | Request] = queue.SimpleQueue()
         self._answered: list[int] = []
         self._some_ended = True  # since those who wait for others were last looked at
+        self._last_submission = self._last_request = 0  # read from the store
         self._open()
 
     # --- from the store ---------------------------------------------------------------------------------------
@@ -97,15 +98,25 @@ class Driver:
         if self.engine.shares:
             self.world.take_turns(lambda: self.scheduler.view.groups)
         self._snapshot_at = database.instants
-        for _, submission in database.submissions():
+        for self._last_submission, submission in database.submissions():
             self.know(submission)
         self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer)
         for submission in self.submissions.values():
             if submission.id not in self.scheduler.jobs and submission.id not in self.board.rows:
                 self._inbox.put(submission)
         for request in database.open_requests():
+            self._last_request = request.seq
             self._inbox.put(request)
         self._follow_configuration()
+
+    def catch_up(self) -> None:
+        """What was written while this driver came up, by people who knew only the one before it."""
+        for _, submission in self.database.submissions(self._last_submission):
+            if submission.id not in self.submissions:
+                self.know(submission)
+                self.feed(submission)
+        for request in self.database.open_requests(self._last_request):
+            self.feed(request)
 
     def _recovered(self) -> Scheduler:
         """Executed again where that gives the same; else taken as recorded."""
@@ -117,7 +128,9 @@ class Driver:
         try:
             scheduler = self._fresh(topology, make_policy(written))
             came = recover(database, scheduler, make_policy, "verify")  # type: ignore[arg-type]
-        except (Difference, UserError) as error:
+        except (StoreUnavailableError, FencedError):
+            raise
+        except Exception as error:  # another policy, another version of it, or one that fails: jobs are more than that
             log.warning("the journal cannot be executed again (%s); it is taken as recorded", error)
             scheduler = self._fresh(topology, make_policy(self._wanted.policy))
             came = recover(database, scheduler, make_policy, "trust")  # type: ignore[arg-type]
@@ -145,9 +158,14 @@ class Driver:
     def _follow_configuration(self) -> None:
         """Where policy, cluster or queues are configured otherwise than last time, that counts from now on."""
         wanted = self._wanted
-        before = self.database.note("policy", wanted.policy)
+        before = self.database.note("policy")
         if before is not None and before != wanted.policy:
-            self.put_in_charge(wanted.policy)
+            try:
+                self.put_in_charge(wanted.policy)
+            except UserError as error:  # jobs share GPUs, say: the next start tries it again
+                log.error("policy %s is not put in charge, %s stays: %s", wanted.policy, before, error)
+                wanted = replace(wanted, policy=before)
+        self.database.note("policy", wanted.policy)
         if wanted.topology is not None:
             event = _to_this(self.scheduler.view.topology, wanted.topology)
             if event is not None:
@@ -225,6 +243,9 @@ class Driver:
             self._some_ended |= row["ended"] is not None
             if row["started"] == instant.time and job in self.submissions:
                 self.hooks.waited(self.clock.unix(instant.time) - self.submissions[job].made)
+        for entry in instant.decided or ():
+            if isinstance(entry, Refused):
+                log.error("policy %s: nothing of its plan is done: %s", entry.policy, entry.rule)
         self.hooks.written(self.database.instants - 1, line)
 
     def snapshot(self) -> None:
@@ -252,12 +273,17 @@ class Driver:
         self.engine.wake()
 
     def _take_in(self, now: float) -> None:
+        later: list[Request] = []
         while not self._inbox.empty():
             item = self._inbox.get()
             if isinstance(item, Submission):
                 self._submitted(now, item)
+            elif item.body["what"] == "cancel" and self._arriving(item.body["job"]):
+                later.append(item)  # an instant's ends come before its arrivals: it would end before it is there
             else:
                 self._asked(now, item)
+        for request in later:
+            self._inbox.put(request)
         for job in self.held_back.begin_by(self.clock.unix(now)):
             self._arrives(now, job)
         self.world.wake_by(None if (due := self.held_back.next_begin()) is None else due - self.database.made)
@@ -271,6 +297,11 @@ class Driver:
             self._fail_dependents(now)
             return
         self._arrives(now, submission.id)
+
+    def _arriving(self, job: str) -> bool:
+        """Whether the scheduler hears of a job with the next instant."""
+        return job in self.submissions and not (
+            job in self.scheduler.jobs or job in self.held_back or job in self.board.rows)  # fmt: skip
 
     def _ending(self, job: str) -> str | None:
         """How a job ended; None while it has not."""

@@ -40,13 +40,18 @@ class Outcome(NamedTuple):
 
 def outcome(attempt: Attempt, report: NotBegun | Exited | Vanished, known: Known) -> Outcome:
     job = attempt.job
+    if isinstance(report, NotBegun) and attempt.began:
+        report = Vanished(*attempt.key, "nothing is left of it where it ran")
     if isinstance(report, NotBegun):
         again = ev.StartFailed(job, report.cause)
-        return Outcome(again) if report.void else _failed(again, report.cause, known, known.allowed)
+        blameless = report.void or attempt.adopted or attempt.leaving is not Leaving.NOT
+        return Outcome(again) if blameless else _failed(again, report.cause, known, known.allowed)
     if isinstance(report, Vanished):
         gone = ev.Interrupted(job, attempt.saved, report.cause)
         return _failed(gone, report.cause, known, max(known.allowed, VANISHES))
     code, leaving = report.code, attempt.leaving
+    if report.asked and leaving is Leaving.NOT:  # by a service that is no more
+        leaving = Leaving.REQUEUED
     if code == 0:
         return Outcome(ev.Finished(job), over=True)
     if leaving is Leaving.NOT:

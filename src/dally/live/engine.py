@@ -67,6 +67,7 @@ class Exited(NamedTuple):
     attempt: int
     code: int
     cause: str = ""  # why the engine itself ended it: its time limit
+    asked: bool = False  # whether it was asked to leave, and not by this engine: by one before it
 
 
 class Vanished(NamedTuple):

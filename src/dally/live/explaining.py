@@ -44,6 +44,8 @@ def explain(state: Saved, job_id: str, policy: str | None = None, known: Known |
     }  # fmt: skip
     if standing in ENDED:
         return found
+    if job.placement is not None and not job.placement.slices:
+        return found  # its machines were taken out of the cluster
     if job.placement is not None:
         found.update(where(job, scheduler, futures.known.estimates))
         if job.speed > 0:

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from dally.core.errors import UserError
 from dally.live.errors import Busy
 from dally.store.database import Database, Handed
-from dally.store.errors import StoreUnavailableError
 
 MOST_TOGETHER = 200
 MOST_WAITING = 5000  # submissions that may wait for the disk; more are told to come again
@@ -56,9 +55,7 @@ class Intake:
         except Exception as error:
             for _, waits in together:
                 waits.set_exception(error)
-            if not isinstance(error, StoreUnavailableError):
-                raise
-            return
+            return  # whoever comes next is still served
         for (_, waits), answer in zip(together, answers, strict=True):
             if isinstance(answer, UserError):
                 waits.set_exception(answer)

@@ -21,7 +21,7 @@ def open_service(config: ServiceConfig) -> Service:
     """The store is made where there is none; nothing is decided before `run_forever`."""
     folder = config.folder
     found = local_cluster(config.cluster)
-    policy = make_policy(config.policy).name
+    policy = _name_of(config.policy)
     database = Database(config.store or f"sqlite:///{folder.absolute()}/dally.db")
     try:
         database.prepare(found.topology, policy=policy)
@@ -34,3 +34,13 @@ def open_service(config: ServiceConfig) -> Service:
         rules=rules_of(config), url=config.url, metrics=metrics, stop_jobs=config.stop == "checkpoint", state=folder,
         queues=queues_of(config),
     )  # fmt: skip
+
+
+def _name_of(written: str) -> str:
+    """The policy's name, which is what the journal has of it: it must lead back to the same policy."""
+    made = make_policy(written)
+    again = make_policy(made.name)
+    if type(again).__module__ != type(made).__module__:
+        raise UserError(f"policy {written!r} has the name of an installed one, {made.name!r}; give its class a title "
+                        "of its own")  # fmt: skip
+    return made.name

@@ -98,6 +98,7 @@ class Service:
             driver = Driver(self.database, engine, self._wanted, self._rules, hooks)
             self.lead.keep(driver.world.quit)
             self._driver, self._status = driver, "ok"
+            driver.catch_up()
             if self._stopping.is_set():
                 driver.world.quit()
             driver.run()
@@ -183,6 +184,9 @@ class Service:
             ids = self._intake.hand_in(handed)
         except StoreUnavailableError as error:
             raise Unavailable(f"nothing was accepted: the store does not answer ({error})") from error
+        except FencedError as error:
+            raise NotLeader() from error
+        driver = self._driver or driver  # another one may have come up meanwhile
         flat = [each for group in groups for _, each in group]
         for job, spec in zip(ids, flat, strict=True):
             if job not in driver.submissions:
@@ -226,9 +230,12 @@ class Service:
 
     def _ask(self, driver: Driver, body: dict[str, Any]) -> None:
         try:
-            driver.feed(self.database.ask(body))
+            request = self.database.ask(body)
         except StoreUnavailableError as error:
             raise Unavailable(f"nothing was done: the store does not answer ({error})") from error
+        except FencedError as error:
+            raise NotLeader() from error
+        (self._driver or driver).feed(request)
 
     def drain(self, machine: str, user: str) -> None:
         self._machine("drain", machine, user)
@@ -246,6 +253,8 @@ class Service:
         driver = self._leading()
         policy = make_policy(written)
         driver.world.check(policy)
+        with driver.lock:
+            driver.scheduler.books.check_sharing(policy.shares)
         self._ask(driver, {"what": "policy", "policy": written, "user": user})
 
     # --- looking ----------------------------------------------------------------------------------------------

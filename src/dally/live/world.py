@@ -265,8 +265,8 @@ class LiveWorld:
             self._without(attempt.moves_to)
         if found.over:
             self._unended.discard(job.id)
-        if isinstance(report, NotBegun) and report.void:
-            self._try_later(job.id, report.cause, events)
+        if isinstance(found.event, ev.StartFailed) and not found.event.failure:
+            self._try_later(job.id, found.event.cause, events)
         elif found.event is not None:
             self._voids.pop(job.id, None)
             events.append(found.event)
@@ -429,6 +429,7 @@ class LiveWorld:
         if placement is None:
             return False
         attempt = self._current[job.id] = Attempt(Key(job.id, job.attempts), placement)
+        attempt.adopted = True
         self._told[attempt.key] = attempt
         attempt.began = job.state in (State.RUNNING, State.YIELDING)
         self.engine.adopt(*attempt.key)

@@ -137,10 +137,15 @@ def refuse_idle_options(name: str, options: Any) -> None:
                     raise UserError(f"policy {name!r}: {f.name} would do nothing here: {condition.why}")
 
 
+_OF_FILES: dict[str, PolicyClass] = {}  # of files that were read, by the name that journals and snapshots have of them
+
+
 def load_policy_class(name: str) -> PolicyClass:
     if name.endswith(".py"):
         return _from_file(Path(name))
     found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    if name not in found and name in _OF_FILES:
+        return _OF_FILES[name]
     if name not in found:
         raise UserError(f"there is no policy {name!r}; there are: {', '.join(sorted(found))}")
     try:
@@ -165,7 +170,10 @@ def _from_file(path: Path) -> PolicyClass:
            if isinstance(c, type) and c.__module__ == spec.name and hasattr(c, "Options")]  # fmt: skip
     if len(own) != 1:
         raise UserError(f"policy file {str(path)!r} must hold one policy class with Options; it has {len(own)}")
-    return cast(PolicyClass, own[0])
+    made = cast(PolicyClass, own[0])
+    if isinstance(title := getattr(made, "title", None), str):
+        _OF_FILES[title] = made
+    return made
 
 
 def all_policies() -> Iterator[tuple[str, PolicyClass]]:

@@ -319,9 +319,11 @@ class Database:
     # --- what people hand in ----------------------------------------------------------------------------------
 
     def submit(self, batch: Sequence[Handed]) -> list[list[str] | UserError]:
-        """Take in several people's submissions at once; durable when it returns. The ids of each, or why not."""
+        """Take in several people's submissions at once; durable when it returns. The ids of each, or why not. Only
+        where this process leads: nobody else would hear of them."""
         answers: list[list[str] | UserError] = []
         with self._writing() as connection:
+            self._must_lead(connection)
             for handed in batch:
                 answers.append(self._take_in(connection, handed))
         return answers
@@ -375,9 +377,10 @@ class Database:
         return None if row is None else Submission(row.id, row.who, row.made, json.loads(row.spec))
 
     def ask(self, body: Mapping[str, Any]) -> Request:
-        """Something else that somebody wants; durable when it returns."""
+        """Something else that somebody wants; durable when it returns. Only where this process leads."""
         made = time.time()
         with self._writing() as connection:
+            self._must_lead(connection)
             done = connection.execute(_requests.insert().values(made=made, body=json.dumps(dict(body)), done=False))
             seq = done.inserted_primary_key[0]  # type: ignore[index]
         return Request(seq, made, dict(body))

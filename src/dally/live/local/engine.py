@@ -159,6 +159,8 @@ class LocalEngine:
                 if folder.make_void():
                     self._look_soon(key)
                     return
+            if key in self._watched:
+                self._watched[key].asked = True
             asked = "leave" if grace > 0 else "out"
             if folder.command(f"leave {grace!r}" if grace > 0 else "out") and key in self._watched:
                 self._watched[key].killed_after.setdefault(asked, time.monotonic() + grace + self.rules.stubborn)
@@ -307,7 +309,7 @@ class LocalEngine:
             self._steps(watched, read=True)
         if seen.stage is Stage.OVER:
             self._steps(watched, read=True)
-            self._over(key, Exited(*key, seen.code, seen.cause))
+            self._over(key, Exited(*key, seen.code, seen.cause, seen.asked == "leave" and not watched.asked))
         elif seen.stage is Stage.GONE:
             if self._put_out(watched, seen):
                 self._steps(watched, read=True)

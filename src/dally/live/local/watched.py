@@ -36,14 +36,15 @@ class EngineRules:
 class Watched:
     """An attempt whose end has not been reported."""
 
-    __slots__ = ("_progress", "_said", "_told", "_told_at", "began", "folder", "handle", "killed_after", "order",
-                 "process")  # fmt: skip
+    __slots__ = ("_progress", "_said", "_told", "_told_at", "asked", "began", "folder", "handle", "killed_after",
+                 "order", "process")  # fmt: skip
 
     def __init__(self, folder: AttemptFolder, order: dict[str, Any]) -> None:
         self.folder, self.order = folder, order
         self.process: subprocess.Popen[bytes] | None = None  # its shim, where this engine started it
         self.handle: int | None = None  # pidfd of the shim
         self.began = False  # whether that was reported
+        self.asked = False  # whether this engine has asked it to leave
         self.killed_after: dict[str, float] = {}  # when a shim that has not heard what it was told is killed
         self._progress = 0  # time of the progress file that was read last
         self._said: Stepped | None = None  # what the job said of itself last
