@@ -19,6 +19,18 @@ from dally.live.places import read_address
 HERE = Path(__file__).parent
 Done = subprocess.CompletedProcess[str]
 Dally = Callable[..., Done]
+STARTED: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """A test that fails leaves no service behind."""
+    yield
+    while STARTED:
+        served = STARTED.pop()
+        if served.poll() is None:
+            served.kill()
+            served.wait()
 
 
 def start(state: Path, port: int = 0, config: Path | None = None) -> subprocess.Popen[bytes]:
@@ -26,6 +38,7 @@ def start(state: Path, port: int = 0, config: Path | None = None) -> subprocess.
     words = [sys.executable, str(HERE / "served.py"), str(state), str(port), *([str(config)] if config else [])]
     with (config.with_name("said") if config else Path(os.devnull)).open("wb") as said:
         served = subprocess.Popen(words, stderr=said)
+    STARTED.append(served)
     until(lambda: read_address(state) is not None or served.poll() is not None, 60)
     assert served.poll() is None
     return served
@@ -37,7 +50,7 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running(state: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(state: Path, nothing_is_left: None) -> Iterator[subprocess.Popen[bytes]]:
     served = start(state)
     yield served
     served.terminate()
