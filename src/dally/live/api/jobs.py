@@ -118,8 +118,10 @@ def _clean(text: str | None) -> str | None:
 
 
 def _others(service: Serving, caller: Caller) -> dict[str, int]:
-    rows = service.jobs(states=frozenset(ACTIVE))
-    return dict(Counter(row["state"] for row in rows if not caller.may_see(row.get("user"))))
+    """Active jobs of others, by state, without looking at each."""
+    own = Counter(row["state"] for row in service.jobs(states=frozenset(ACTIVE), user=caller.name))
+    everybody = service.counts()
+    return {state: left for state in ACTIVE if (left := everybody.get(state, 0) - own[state]) > 0}
 
 
 @router.get("/{id}", response_model=JobDetail)
