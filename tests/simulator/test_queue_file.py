@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from click.testing import CliRunner
 
 from dally.cli.main import cli as main
 from dally.core.errors import UserError
+from dally.core.job import Job, Truth
 from dally.core.queues import Queue
+from dally.simulator.digests import _SAYS_NOTHING, trace_digest
 from dally.simulator.queue_file import read_queues
 from dally.simulator.scenario import Scenario
+from dally.traces.trace import Trace
 
 TEXT = "queues:\n  vision: {weight: 2, max_gpus: 64}\n  speech:\n  default:\n    max_jobs_per_user: 3\n"
 
@@ -51,6 +55,15 @@ def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 
 def test_a_scenario_without_queues_is_written_down_as_ever() -> None:
     assert "queues" not in Scenario(trace="synth:helios", cluster="1x8").as_dict()
+
+
+def test_the_digest_of_a_trace_changes_only_with_jobs_that_say_where_they_want_to_be() -> None:
+    def digest(job: Job) -> str:
+        return trace_digest(Trace("t", "none", [job], [Truth(1.0)]))
+
+    plain = Job("a", 0.0, 1)
+    assert "within" not in repr((plain, Truth(1.0))).replace(_SAYS_NOTHING, "")
+    assert len({digest(job) for job in (plain, replace(plain, within="rack"), replace(plain, preemptible=False))}) == 3
 
 
 def test_a_simulation_with_queues_has_figures_by_queue_and_its_journal_executes_again(tmp_path: Path) -> None:
