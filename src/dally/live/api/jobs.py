@@ -38,6 +38,10 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200,
 def submit(service: Service, caller: Who, body: Body, key: Key = None, dry_run: bool = False) -> Response:
     """Accept one job or a list of them, whole or not at all. They are durable when the answer comes."""
     specs = [_owned(spec, caller) for spec in _specs(body)]
+    for other in {other for spec in specs for other in (*spec.after, *spec.after_ok)}:
+        row = service.job(other)
+        if row is not None and not caller.may_see(row.get("user")):  # what became of it is nobody else's business
+            raise UserError(f"there is no job {other} to come after")
     if dry_run:
         found = [service.dry_run(spec, caller.name) for spec in specs]
         return answer(found if isinstance(body, list) else found[0])
