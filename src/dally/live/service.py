@@ -223,7 +223,7 @@ class Service:
         if what == "requeue" and state not in ("running", "starting"):
             raise Conflict(f"job {id} is {state}; only a job that runs can be put back into the queue")
         active = driver.scheduler.jobs.get(id)
-        held = row["reason"] == "Held" or (active is not None and active.hold is not None)  # it may run to its end first
+        held = row["reason"] == "Held" or (active is not None and active.hold is not None)  # it may still run
         if what == "release" and not held:
             why = f": {row['why']}" if state == "held" else ""
             raise Conflict(f"job {id} is {state}{why}; nobody holds it")

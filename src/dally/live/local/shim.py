@@ -248,7 +248,7 @@ class Gang:
             except BaseException as error:
                 what = error.strerror if isinstance(error, OSError) else str(error)
                 where = getattr(error, "filename", None)
-                where = where if isinstance(where, str) else self.order["command"][0]  # bytes: the last of PATH's folders
+                where = where if isinstance(where, str) else self.order["command"][0]  # bytes: of PATH
                 os.write(failing, f"{where!r} cannot be started: {what}".encode(errors="replace"))
             finally:
                 os._exit(127)
