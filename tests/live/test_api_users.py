@@ -83,6 +83,15 @@ def test_nobody_submits_for_another_except_as_a_label_of_the_administrator(api: 
     assert service.rows["1"]["user"] == "alice"
 
 
+def test_nobody_comes_after_anothers_job_and_learns_how_it_ended(api: TestClient, users: Users) -> None:
+    api.post("/v1/jobs", json=JOB, headers=users["alice"])
+    for dry in ("", "?dry_run=true"):
+        refused = api.post(f"/v1/jobs{dry}", json={**JOB, "after_ok": ["1"]}, headers=users["bob"])
+        assert (refused.status_code, refused.json()["error"]) == (400, "there is no job 1 to come after")
+    for name in ("alice", "root"):
+        assert api.post("/v1/jobs", json={**JOB, "after_ok": ["1"]}, headers=users[name]).status_code == 201
+
+
 def test_a_key_of_one_user_is_no_key_of_another(api: TestClient, users: Users) -> None:
     ids = {name: api.post("/v1/jobs", json=JOB, headers={**users[name], "Idempotency-Key": "k"}).json()["id"]
            for name in ("alice", "bob")}  # fmt: skip

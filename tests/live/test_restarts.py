@@ -113,6 +113,27 @@ def test_a_job_that_was_cancelled_before_the_scheduler_heard_of_it_is_cancelled(
     assert not store.open_requests()
 
 
+@pytest.mark.parametrize(("asked", "becomes"), [(["release"], "starting"), (["release", "hold"], "held")])
+def test_who_is_held_or_released_while_it_comes_after_others_stays_so_after_a_restart(
+        store: Database, asked: list[str], becomes: str) -> None:  # fmt: skip
+    before = submit(store)
+    job = submit(store, after=[before], hold=True)
+    first = Scripted()
+    driver = leads(store, first)
+    go_on(driver)
+    for what in asked:
+        driver.feed(store.ask({"what": what, "job": job, "user": "ada"}))
+        go_on(driver)
+    first.reports.append(Began(before, 1))
+    go_on(driver)  # an instant, which answers what was asked
+    driver = leads(store, Scripted({(before, 1): [Began(before, 1), Exited(before, 1, 0)]}))
+    go_on(driver)
+    assert ("held" if job in driver.held_back else state(driver, job)) == becomes
+    driver.feed(store.ask({"what": "cancel", "job": job, "user": "ada"}))
+    go_on(driver)
+    assert state(driver, job) == "cancelled" and not store.open_requests()
+
+
 def test_a_start_that_nobody_came_to_make_is_no_fault_of_the_job(store: Database) -> None:
     job = submit(store)
     go_on(leads(store, Scripted()))
@@ -256,3 +277,19 @@ def test_a_service_that_leads_no_more_accepts_nothing(store: Database, tmp_path:
     with pytest.raises(FencedError):
         store.ask({"what": "cancel", "job": "1", "user": "ada"})
     assert not other.submissions() and not other.open_requests()
+
+
+def test_who_came_back_to_the_queue_as_a_service_stopped_is_started_by_the_next_one(store: Database) -> None:
+    job = submit(store)
+    first = Scripted()
+    driver = leads(store, first)
+    go_on(driver)
+    first.reports.append(Began(job, 1))
+    go_on(driver)
+    driver.stopped_asking = True  # as where a stop checkpoints what runs
+    driver.world.leave_all()
+    first.reports.append(Exited(job, 1, 143))
+    go_on(driver)
+    second = Scripted()
+    go_on(leads(store, second))
+    assert second.started == [(job, 2)]

@@ -78,6 +78,7 @@ class Driver:
         self._wanted = wanted
         self._inbox: queue.SimpleQueue[Submission | Request] = queue.SimpleQueue()
         self._answered: list[int] = []
+        self._open_for: dict[str, list[int]] = {}  # requests about jobs that are held back, until these come in or end
         self._some_ended = True  # since those who wait for others were last looked at
         self._last_submission = self._last_request = 0  # read from the store
         self._open()
@@ -108,6 +109,8 @@ class Driver:
             self._last_request = request.seq
             self._inbox.put(request)
         self._follow_configuration()
+        if len(self.scheduler.view.waiting):  # who came back to the queue as the service stopped was not planned with
+            self.world.nudge()
 
     def catch_up(self) -> None:
         """What was written while this driver came up, by people who knew only the one before it."""
@@ -309,6 +312,7 @@ class Driver:
         return None if row is None else row["state"]
 
     def _arrives(self, now: float, job: str) -> None:
+        self._answered += self._open_for.pop(job, ())
         spec = self.specs[job]
         known = to_job(spec, job, now)
         known = replace(known, reference=self.learned.reference(known))
@@ -336,6 +340,7 @@ class Driver:
     def _end_here(self, now: float, job: str, state: str, why: str, answered: Sequence[int] = ()) -> None:
         """The end of a job that never came to the scheduler."""
         row = {**new_row(now), "ended": now, "state": state, "cause": why}
+        answered = [*answered, *self._open_for.pop(job, ())]
         while True:
             try:
                 self.database.put_rows({job: row}, answered)
@@ -363,10 +368,13 @@ class Driver:
                 self._end_here(now, job, "cancelled", "", [request.seq])
                 self._release_held_back(now)
                 return
+            if what == "hold":
+                self.held_back.hold(job)
             if what == "release" and self.held_back.release(job):
                 self._arrives(now, job)
-            elif what == "hold":
-                self.held_back.hold(job)
+            else:  # no instant says so: it stays open, and is done again after a restart
+                self._open_for.setdefault(job, []).append(request.seq)
+                return
         elif what == "cancel":
             self.world.cancel(job)
         elif what == "requeue":

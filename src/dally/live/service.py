@@ -222,9 +222,12 @@ class Service:
             raise Conflict(f"job {id} is {state} already")
         if what == "requeue" and state not in ("running", "starting"):
             raise Conflict(f"job {id} is {state}; only a job that runs can be put back into the queue")
-        if what == "release" and state != "held":
-            raise Conflict(f"job {id} is {state}; nobody holds it")
-        if what == "hold" and state == "held":
+        active = driver.scheduler.jobs.get(id)
+        held = row["reason"] == "Held" or (active is not None and active.hold is not None)  # it may still run
+        if what == "release" and not held:
+            why = f": {row['why']}" if state == "held" else ""
+            raise Conflict(f"job {id} is {state}{why}; nobody holds it")
+        if what == "hold" and held:
             raise Conflict(f"job {id} is held already")
         self._ask(driver, {"what": what, "job": id, "user": user})
 

@@ -40,6 +40,10 @@ def submit(request: Request, service: Service, caller: Who, body: Body, key: Key
            dry_run: bool = False) -> Response:  # fmt: skip
     """Accept one job or a list of them, whole or not at all. They are durable when the answer comes."""
     specs = [_owned(spec, caller) for spec in _specs(body)]
+    for other in {other for spec in specs for other in (*spec.after, *spec.after_ok)}:
+        row = service.job(other)
+        if row is not None and not caller.may_see(row.get("user")):  # what became of it is nobody else's business
+            raise UserError(f"there is no job {other} to come after")
     if dry_run:
         with thinking(request):
             found = [service.dry_run(spec, caller.name) for spec in specs]

@@ -247,7 +247,8 @@ class Gang:
                 os.execvpe(self.order["command"][0], self.order["command"], environment)
             except BaseException as error:
                 what = error.strerror if isinstance(error, OSError) else str(error)
-                where = error.filename if isinstance(error, OSError) and error.filename else self.order["command"][0]
+                where = getattr(error, "filename", None)
+                where = where if isinstance(where, str) else self.order["command"][0]  # bytes: of PATH
                 os.write(failing, f"{where!r} cannot be started: {what}".encode(errors="replace"))
             finally:
                 os._exit(127)
