@@ -428,7 +428,9 @@ def _state(driver: Driver, job: str) -> str:
 
 
 def _written_state(active: ActiveJob) -> str:
-    """Nobody is told of an end that is not written yet."""
+    """Nobody is told of an end that is not written yet. Who is kept back by a queue waits; held is who was told to."""
+    if active.state is State.HELD and active.hold is None:
+        return State.WAITING.value
     return State.RUNNING.value if active.state in ENDED else active.state.value
 
 
@@ -446,8 +448,8 @@ def _standing(driver: Driver, job: str, active: ActiveJob | None,
         return _written_state(active), None, None, None
     reason = driver.scheduler.reason(job)
     if reason is None:
-        return active.state.value, None, None, None
+        return _written_state(active), None, None, None
     until = None if reason.until is None else driver.clock.unix(reason.until)
-    return active.state.value, reason.token.label, reason.sentence, until
+    return _written_state(active), reason.token.label, reason.sentence, until
 
 

@@ -80,6 +80,7 @@ def compare(state: Saved, policies: Sequence[str], known: Known | None = None, *
     held = sum(plain["state"] == State.HELD.value for plain in state["jobs"]) - states[State.HELD.value]
     if not any(State(name) not in ENDED for name in states):
         raise UserError("the snapshot holds no job that runs or waits: there is nothing to go on from")
+    _must_end(Futures(state, in_charge, known, seed=seed))
     prospects, basis = [], ""
     for name in names:
         try:
@@ -93,11 +94,19 @@ def compare(state: Saved, policies: Sequence[str], known: Known | None = None, *
             raise UserError(f"policy {name!r} cannot take over this queue: {error}") from None
         basis = basis or futures.durations.basis
         prospects.append(Prospect(name, name == in_charge, _told(name, state, futures.known), tuple(outcomes)))
-    if basis == NOBODY_KNOWS:
-        raise UserError(f"{NOBODY_KNOWS}; so nobody can say what another policy would do with them")
     waiting = sum(states[each.value] for each in (State.WAITING, State.YIELDING, State.HELD))  # some for their queue
     running = sum(states[each.value] for each in (State.RUNNING, State.STARTING, State.LOST))
     return WhatIf(prospects, running, waiting, held, basis)
+
+
+def _must_end(futures: Futures) -> None:
+    """Whether anybody knows when each job ends: one that never does would go on for ever under some policies."""
+    scheduler, _ = futures.begin()
+    unknown = [job.id for job in scheduler.jobs.values()
+               if job.state not in ENDED and futures.durations.work(job, job.work_done, 0) is None]  # fmt: skip
+    if unknown:
+        named = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
+        raise UserError(f"{NOBODY_KNOWS} (or not job {named}); so nobody can say what another policy would do with them")
 
 
 def _told(policy: str, state: Saved, known: Known) -> str:
