@@ -106,7 +106,7 @@ def _must_end(futures: Futures) -> None:
                if job.state not in ENDED and futures.durations.work(job, job.work_done, 0) is None]  # fmt: skip
     if unknown:
         named = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
-        raise UserError(f"{NOBODY_KNOWS} (or not job {named}); so nobody can say what another policy would do with them")
+        raise UserError(f"{NOBODY_KNOWS} (or not job {named}); nobody can say what another policy would do")
 
 
 def _told(policy: str, state: Saved, known: Known) -> str:
