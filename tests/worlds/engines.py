@@ -38,6 +38,7 @@ class PretendEngine:
         self._told: list[Report] = []
         self._order = 0
         self._woken = False
+        self.code = 0  # with which jobs end
 
     def start(self, order: Order) -> None:
         key = (order.job, order.attempt)
@@ -83,7 +84,7 @@ class PretendEngine:
             left = max(0.0, seconds - self._done.get(key[0], 0.0))
             if self.chance.random() < self.vanishes:
                 self._later(now + left * self.chance.random(), "vanished", key, Vanished(*key, "its machine is gone"))
-            self._later(now + left, "over", key, Exited(*key, 0))
+            self._later(now + left, "over", key, Exited(*key, self.code))
             return True
         if what == "over" and key in self._since:
             self._done[key[0]] = self._done.get(key[0], 0.0) + now - self._since[key]

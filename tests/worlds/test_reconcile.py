@@ -10,6 +10,7 @@ from dally.core.journal import Instant, Journal
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import load, save
 from dally.core.states import State
+from dally.live.attempts import Terms
 from dally.live.engine import Order, Program
 from dally.live.world import LiveRules, LiveWorld
 from dally.policies.options import make_policy
@@ -54,3 +55,16 @@ def test_what_runs_goes_on_what_is_gone_waits_again_and_strangers_are_stopped() 
     assert isinstance(first, ev.Interrupted) and first.job == "vanishes" and first.work_done == 0
     assert "stranger" not in engine.running()
     assert after.jobs["goes-on"].attempts == 1
+
+
+def test_a_job_that_asks_to_run_again_at_once_is_let_wait_longer_every_time() -> None:
+    clock = ManualClock()
+    engine = PretendEngine(clock)
+    world = LiveWorld(TREE, engine, clock)
+    world.submit(job("again", 2, 100).job, Program(("run", "0.0")), Terms(0, (75,)))
+    world.close()
+    scheduler = Scheduler(TREE, make_policy("fifo"), world, Journal())
+    world.jobs = scheduler.jobs
+    engine.code = 75
+    scheduler.run(lambda now: now < 100.0)
+    assert 8 <= scheduler.jobs["again"].attempts <= 12 and scheduler.jobs["again"].failures == 0

@@ -112,7 +112,7 @@ def _together(view: View, gpu_type: str | None) -> dict[str, int]:
 def _not_enough(view: View, job: ActiveJob, usable: int, together: dict[str, int], ahead: int) -> str:
     total, kind = view.free.total, job.job.gpu_type
     down = len(view.down)
-    broken = f"; {down} machine{'s are' if down > 1 else ' is'} down" if down else ""
+    broken = f"; {down} machine{'s are' if down > 1 else ' is'} down or drained" if down else ""
     if total == 0:
         return f"no GPU is free{broken}"
     if usable < job.gpus:

@@ -32,6 +32,8 @@ from dally.live.endings import Known, outcome
 from dally.live.engine import Began, Engine, Exited, NotBegun, Order, Program, Report, Stepped, Vanished
 from dally.live.turns import Turns
 
+_SHORT = 60.0  # seconds; who has had its GPUs for longer has not run in vain
+
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
@@ -65,7 +67,7 @@ class LiveWorld:
         self._over: list[Key] = []  # ended; once that is written the engine may forget them
         self._numbers: dict[str, int] = {}  # attempts so far
         self._unended: set[str] = set()
-        self._voids: dict[str, int] = {}  # starts in a row that came to nothing through nobody's fault
+        self._in_vain: dict[str, int] = {}  # attempts in a row that came to nothing and count against nothing
         self._leases: dict[str, int] = {}  # which of a job's leases counts
         self._turns: Turns | None = None
 
@@ -265,25 +267,34 @@ class LiveWorld:
             self._without(attempt.moves_to)
         if found.over:
             self._unended.discard(job.id)
-        if isinstance(found.event, ev.StartFailed) and not found.event.failure:
-            self._try_later(job.id, found.event.cause, events)
-        elif found.event is not None:
-            self._voids.pop(job.id, None)
+        if found.event is None:
+            return
+        short = self.clock.now() - job.last_change < _SHORT
+        again = isinstance(found.event, (ev.StartFailed, ev.Interrupted)) and not found.event.failure
+        if again and short and attempt.leaving is Leaving.NOT:
+            self._try_later(attempt.key, found.event, events)
+        else:
+            self._in_vain.pop(job.id, None)
             events.append(found.event)
 
-    def _try_later(self, job_id: str, cause: str, events: list[ev.Event]) -> None:
-        """What never began through no fault of its own is tried again, and the more seldom the more often it happens: a
-        disk that is full is so for a while. Until then the job keeps its GPUs."""
-        count = self._voids[job_id] = self._voids.get(job_id, 0) + 1
+    def _try_later(self, key: Key, event: ev.Event, events: list[ev.Event]) -> None:
+        """What comes to nothing and counts against nothing is tried again, and the more seldom the more often it
+        happens: a disk is full for a while, a job that asks to run again may ask at once. Until then it keeps its
+        GPUs, and the engine remembers how the attempt ended."""
+        count = self._in_vain[key.job] = self._in_vain.get(key.job, 0) + 1
         if count <= 3:
-            events.append(ev.StartFailed(job_id, cause))
+            events.append(event)
             return
+        if key in self._over:
+            self._over.remove(key)
         later = self.clock.now() + min(60.0, 2.0 ** (count - 3))
-        self._agenda.enter(later, ev.StartFailed, self._give_up_start, (job_id, cause))
+        self._agenda.enter(later, type(event), self._now_tried, (key, event))
 
-    def _give_up_start(self, now: float, what: tuple[str, str], epoch: int, events: list[ev.Event]) -> None:
-        if what[0] in self._unended and what[0] not in self._current:
-            events.append(ev.StartFailed(*what))
+    def _now_tried(self, now: float, what: tuple[Key, ev.Event], epoch: int, events: list[ev.Event]) -> None:
+        key, event = what
+        self._over.append(key)
+        if key.job in self._unended and key.job not in self._current:
+            events.append(event)
 
     def _without(self, attempt: Attempt | None) -> None:
         """An attempt that was to follow does not."""
