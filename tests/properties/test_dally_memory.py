@@ -93,7 +93,7 @@ def test_a_wait_that_somebody_else_ended_is_noted_like_its_own() -> None:
     scheduler.books.decided(7 * HOUR, [start])  # a record that is trusted
     scheduler.hear(7 * HOUR, [start])
     memory = scheduler.memory.save(tree)
-    assert memory["taken"] == [[[4, None], [[[7 * HOUR, 7.0]], []]]]
+    assert memory["taken"] == [[[4, None, None], [[[7 * HOUR, 7.0]], []]]]
 
 
 @each_policy

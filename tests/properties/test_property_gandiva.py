@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from disturbed import disturbed
@@ -35,8 +36,9 @@ def richer(case: Case, seed: int) -> list[Spec]:
     made = []
     for i, spec in enumerate(case.jobs):
         limits = (1, 2 * spec.job.gpus) if chance.random() < 0.3 else None
-        made.append(job(f"j{i}", spec.job.gpus, spec.truth.duration or 0.0, spec.job.submit_time,
-                        gpu_type=spec.job.gpu_type, model=chance.choice(MODELS), limits=limits))  # fmt: skip
+        new = job(f"j{i}", spec.job.gpus, spec.truth.duration or 0.0, spec.job.submit_time,
+                  gpu_type=spec.job.gpu_type, model=chance.choice(MODELS), limits=limits)  # fmt: skip
+        made.append(replace(new, job=replace(new.job, within=spec.job.within)))
     return made
 
 

@@ -26,7 +26,7 @@ from dally.simulator.workload import prepare
 from dally.simulator.world import SimulatedWorld, WorldRules
 from dally.store.recovery import execute, trust
 
-EXAMPLES = settings().max_examples // 2
+EXAMPLES = settings().max_examples // 5
 MOST = 20_000  # instants
 NAMES_OF = ("a", "b", "default", "elsewhere", None)
 

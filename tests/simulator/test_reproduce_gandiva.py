@@ -76,4 +76,4 @@ def test_the_command_prints_published_beside_measured_and_writes_reports(tmp_pat
     done = CliRunner().invoke(command, ["gandiva", "--jobs", "60", "--draws", "1", "--quiet", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "+26 %" in done.output and "4.5 × sooner" in done.output and "up to an order of magnitude" in done.output
-    assert {path.name for path in tmp_path.iterdir()} == {"gandiva-catalog.html", "gandiva-light.html"}
+    assert {path.name for path in tmp_path.iterdir()} == {"gandiva-catalog.html", "gandiva-light.html", "provenance.json"}
