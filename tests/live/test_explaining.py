@@ -96,7 +96,7 @@ def test_machines_that_are_down_are_named() -> None:
     scheduler = Scheduler(TREE, make_policy("fifo"), Obliging(), Journal())
     scheduler.step(0.0, [ev.MachineDown("rack0/m0"), ev.Arrived(Job("1", 0.0, 16))])
     found = explain(save(scheduler), "1")
-    assert found["free"]["why"] == "12 GPUs are free, it asks for 16; 1 machine is down"
+    assert found["free"]["why"] == "12 GPUs are free, it asks for 16; 1 machine is down or drained"
 
 
 def test_a_timer_of_the_policy_is_said_with_the_time_left() -> None:
