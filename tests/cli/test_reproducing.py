@@ -60,7 +60,7 @@ def test_another_trace_can_be_compared_and_all_at_once_is_a_batch(dally: Dally, 
     ("dally", "--trace", "jobs.csv", "--clusters", "1x2x8", "--fabrics", "dally", "--policies", "fifo,dally[timers=auto]"),
     ("gandiva", "--jobs", "30", "--draws", "1", "--seed", "3"),
     ("gavel", "--quick", "--jobs", "12", "--rate", "2.0"),
-    ("tiresias", "--quick", "--load", "1.5"),
+    pytest.param(("tiresias", "--quick", "--load", "1.5"), marks=pytest.mark.slow, id="tiresias"),
 ], ids=lambda words: words[0])  # fmt: skip
 def test_a_reproduction_says_how_it_was_made_and_is_made_again_byte_for_byte(
     dally: Dally, small_trace: Path, tmp_path: Path, words: tuple[str, ...]

@@ -53,6 +53,7 @@ def test_a_store_that_is_gone_for_a_while_is_waited_for(tmp_path: Path, postgres
     assert leftovers(state) == []
 
 
+@pytest.mark.slow
 def test_a_leader_that_freezes_is_followed_and_when_it_thaws_touches_nothing(tmp_path: Path) -> None:
     state, diary = tmp_path / "state", tmp_path / "diary"
     state.mkdir()
