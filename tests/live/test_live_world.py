@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from dally.core.policy import PolicyBase, View
 from dally.core.scheduler import Scheduler
 from dally.core.states import State
 from dally.core.topology import Level, Topology, regular
-from dally.live.clock import WallClock
+from dally.live.clock import ServiceClock
 from dally.live.engine import Program
 from dally.live.local.engine import LocalEngine
 from dally.live.world import LiveRules, LiveWorld
@@ -65,7 +66,7 @@ def engine(tmp_path: Path) -> Iterator[LocalEngine]:
 
 
 def run(engine: LocalEngine, topology: Topology, policy: str, submissions: list[tuple[Job, list[str]]], retries: int = 0) -> Ledger:
-    world = LiveWorld(topology, engine, WallClock(), LiveRules(retries=retries))
+    world = LiveWorld(topology, engine, ServiceClock(time.time(), 0.0), LiveRules(retries=retries))
     ledger = Ledger(topology)
     for job, command in submissions:
         world.submit(job, Program(tuple(command)))
@@ -113,7 +114,7 @@ def test_a_process_is_moved_by_leaving_and_starting_again_elsewhere_with_its_lea
     job, command = job_of(tmp_path, "mover", 2, 60)
     plans = {"start": [pl.Start("mover", Placement.of([(0, 3)]))], "begun": [pl.WakeAt(0.3)],
              "woken": [pl.Migrate("mover", Placement.of([(1, 3)]), 0.2)]}  # fmt: skip
-    world = LiveWorld(four_gpus, engine, WallClock())
+    world = LiveWorld(four_gpus, engine, ServiceClock(time.time(), 0.0))
     world.submit(job, Program(tuple(command)))
     world.close()
     seen: list[Instant] = []
@@ -152,7 +153,7 @@ time.sleep(30 if runs == 1 else 0.1)
 
 
 def test_who_does_not_leave_in_its_grace_is_put_out_and_its_work_is_not_counted_as_saved(tmp_path: Path, four_gpus: Topology, engine: LocalEngine) -> None:
-    world = LiveWorld(four_gpus, engine, WallClock())
+    world = LiveWorld(four_gpus, engine, ServiceClock(time.time(), 0.0))
     world.submit(Job("stubborn", 0.0, 4, declared_duration=20.0),
                  Program((sys.executable, "-c", STUBBORN, str(tmp_path / "s")), grace=0.3))
     short, command = job_of(tmp_path, "short", 4, 2, at=0.7, declared=0.1)
@@ -170,7 +171,7 @@ def test_who_does_not_leave_in_its_grace_is_put_out_and_its_work_is_not_counted_
 
 
 def test_what_the_engine_cannot_do_is_refused_at_submission_or_choice_of_policy(four_gpus: Topology, engine: LocalEngine) -> None:
-    world = LiveWorld(four_gpus, engine, WallClock())
+    world = LiveWorld(four_gpus, engine, ServiceClock(time.time(), 0.0))
     with pytest.raises(UserError, match="cannot change a job's number of GPUs"):
         world.submit(Job("e", 0.0, 2, max_gpus=4), Program(("true",)))
     with pytest.raises(UserError, match="several jobs on the same GPUs"):

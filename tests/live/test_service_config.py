@@ -10,11 +10,11 @@ from dally.core.errors import UserError
 from dally.live.config import ServiceConfig, check_exposure, differences, read_config, reloadable
 
 
-def test_a_service_needs_no_file_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DALLY_STATE", "/tmp/there")
+def test_a_service_needs_no_file_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DALLY_STATE", str(tmp_path))
     config = read_config(None).config
-    assert (config.url, config.policy, str(config.folder)) == ("http://127.0.0.1:7433", "dally", "/tmp/there")
-    assert config.token_file == Path("/tmp/there/tokens.json")
+    assert (config.url, config.policy, config.folder) == ("http://127.0.0.1:7433", "dally", tmp_path)
+    assert config.token_file == tmp_path / "tokens.json"
 
 
 def test_options_win_over_the_file_and_host_and_port_may_come_from_different_places(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from dally.core.job import Job
 from dally.core.journal import Instant, Journal
 from dally.core.scheduler import Scheduler
 from dally.core.topology import Topology
-from dally.live.clock import WallClock
+from dally.live.clock import ServiceClock
 from dally.live.engine import Program
 from dally.live.lived import Record, read
 from dally.live.local.engine import LocalEngine
@@ -193,7 +194,7 @@ def test_a_run_of_real_processes_is_done_again(tmp_path: Path, policy: str) -> N
     topology = cluster(1, 2, 2)
     engine = LocalEngine(tmp_path / "state")
     try:
-        world = LiveWorld(topology, engine, WallClock(), LiveRules(retries=2))
+        world = LiveWorld(topology, engine, ServiceClock(time.time(), 0.0), LiveRules(retries=2))
         for i, (gpus, ticks, at) in enumerate([(4, 40, 0.0), (2, 10, 0.1), (2, 15, 0.15), (4, 5, 0.3), (1, 20, 0.4)]):
             said = Job(f"j{i}", at, gpus, declared_duration=ticks * 0.02)
             world.submit(said, Program((sys.executable, "-c", WORKER, str(tmp_path / f"j{i}"), str(ticks))))

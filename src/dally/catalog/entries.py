@@ -225,17 +225,19 @@ def _plain(node: Any) -> Any:
         return {str(key.value): _plain(value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item) for item in node.value]
+    return scalar(node)
+
+
+def scalar(node: Any) -> Any:
+    """A YAML scalar: `10:30` is a text, not a number to the base of sixty, and a date is a text."""
     kind, text = node.tag.rpartition(":")[2], node.value
-    if kind == "int":
-        try:
+    try:
+        if kind == "int":
             return int(text.replace("_", ""), 10)
-        except ValueError:
-            return text
-    if kind == "float":
-        try:
+        if kind == "float":
             return float(text.replace("_", ""))
-        except ValueError:
-            return text
+    except ValueError:
+        return text
     if kind == "bool":
         return text.lower() in ("true", "yes", "on")
     return None if kind == "null" else text

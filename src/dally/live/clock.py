@@ -1,20 +1,8 @@
-"""Wall clocks, in seconds from an origin. None of them ever goes back, whatever is done to the machine's clock."""
+"""The clock of a service, in seconds from an origin. It never goes back, whatever is done to the machine's clock."""
 
 from __future__ import annotations
 
 import time
-
-
-class WallClock:
-    """From when it was made."""
-
-    __slots__ = ("_origin",)
-
-    def __init__(self) -> None:
-        self._origin = time.monotonic()
-
-    def now(self) -> float:
-        return time.monotonic() - self._origin
 
 
 class ServiceClock:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from dally.catalog.entries import scalar
 from dally.core.errors import UserError
 from dally.live.plain_errors import Location, field_name, first_mistake
 
@@ -97,18 +98,4 @@ class _Reader:
             return found
         if isinstance(node, yaml.SequenceNode):
             return [self.plain(item, (*where, number)) for number, item in enumerate(node.value)]
-        return _scalar(node.tag.rpartition(":")[2], node.value)
-
-
-def _scalar(kind: str, text: str) -> Any:
-    """As the catalog reads them: `10:30` is a text, not a number to the base of sixty, and a date is a text."""
-    try:
-        if kind == "int":
-            return int(text.replace("_", ""), 10)
-        if kind == "float":
-            return float(text.replace("_", ""))
-    except ValueError:
-        return text
-    if kind == "bool":
-        return text.lower() in ("true", "yes", "on")
-    return None if kind == "null" else text
+        return scalar(node)

@@ -8,7 +8,6 @@ away is its explanation. What is left after the last step is not explained, and 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,24 +158,21 @@ def live_record(source: str) -> Record:
     """The journal of a service: its state directory, its SQLite file, a postgresql:// URL; or a journal file."""
     path = Path(source)
     if path.is_dir() and (path / "dally.db").exists():
-        return _from_database(f"sqlite:///{path / 'dally.db'}", source)
+        return _from_database(f"sqlite:///{path / 'dally.db'}")
     if path.is_file() and path.suffix == ".db":
-        return _from_database(f"sqlite:///{path}", source)
+        return _from_database(f"sqlite:///{path}")
     if source.startswith(("postgresql://", "postgres://")):
-        return _from_database(source, "the store")
+        return _from_database(source)
     return _from_file(path)
 
 
-def _from_database(url: str, name: str) -> Record:
+def _from_database(url: str) -> Record:
     from dally.live.learned import Learned
-    from dally.store.database import Database
+    from dally.store.database import Database, stored
 
     database = Database(url)
     try:
-        header = database.note("header")
-        if header is None:
-            raise UserError(f"{name} holds no journal of a service")
-        database.about = json.loads(header)
+        stored(database)
         instants = tuple(database.since(0, database.first_topology))
         return Record(database.first_topology, str(database.about["policy"]), instants, Learned)
     finally:

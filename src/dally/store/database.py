@@ -371,11 +371,6 @@ class Database:
             ).all()
         return [(row.seq, Submission(row.id, row.who, row.made, json.loads(row.spec))) for row in rows]
 
-    def submission(self, job: str) -> Submission | None:
-        with self._reading() as connection:
-            row = connection.execute(sa.select(_submissions).where(_submissions.c.id == job)).first()
-        return None if row is None else Submission(row.id, row.who, row.made, json.loads(row.spec))
-
     def ask(self, body: Mapping[str, Any]) -> Request:
         """Something else that somebody wants; durable when it returns. Only where this process leads."""
         made = time.time()
