@@ -188,7 +188,6 @@ def test_topology_yaml_knows_blocks_and_flat(tmp_path: Path) -> None:
     ("topology", "nodes", "words"),
     [
         ("SwitchName=a Switches=b\n", "NodeName=n Gres=gpu:1", "topology.conf, line 1: switch 'b' of 'a' is not"),
-        ("SwitchName=a Nodes=n\nSwitchName=b Nodes=n\n", "NodeName=n Gres=gpu:1", "line 2: node 'n' is below"),
         ("SwitchName=a Nodes=n\nSwitchName=a Nodes=m\n", "NodeName=n Gres=gpu:1", "line 2: switch 'a' is also in"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=n\n", "NodeName=n Gres=gpu:1", "is below itself"),
         ("SwitchName=a Nodes=n[1-\n", "NodeName=n Gres=gpu:1", "line 1: nodes: 'n[1-': brackets do not match"),
@@ -269,3 +268,27 @@ def test_a_range_has_as_many_names_as_numbers(first: int, more: int, width: int)
 )
 def test_a_gres_says_how_many_gpus_of_which_type(text: str, gpus: tuple[tuple[str | None, int], ...]) -> None:
     assert parse_gres(text) == gpus
+
+
+def test_a_node_below_two_switches_is_below_the_first_and_that_is_said(tmp_path: Path) -> None:
+    write(tmp_path, topology__conf="SwitchName=a Nodes=n,m\nSwitchName=b Nodes=n,o\n",
+          slurm__conf="NodeName=n,m,o Gres=gpu:1\n")  # fmt: skip
+    loaded = read_cluster(str(tmp_path / "topology.conf"))
+    assert loaded.topology.machines[0].path[0] == "a"
+    assert any("below two switches, taken to be below the first: n (a, b)" in note for note in loaded.notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AVAIL|NODELIST |STATE |GRES |CPUS\nup|n1 |idle |gpu:a100:8 |80\nup|n2 |down* |gpu:a100:8 |80\n",
+        "n1   |gpu:a100:8   |gpu:a100:0(IDX:N/A)   |256\nn2   |gpu:a100:8   |gpu:a100:8(IDX:0-7)   |256\n",
+        "HOSTNAMES STATE GRES\nn1 idle gpu:a100:8\nn2 idle gpu:a100:8\n",
+        '{"nodes": [{"name": "n1", "gres": "gpu:a100:8(S:0-1)"}, {"name": "n2", "gres": "gpu:a100:8"}]}',
+    ],
+)
+def test_nodes_in_every_way_sinfo_and_slurmrestd_list_them(tmp_path: Path, text: str) -> None:
+    write(tmp_path, topology__conf="SwitchName=a Nodes=n[1-2]\n", nodes__txt=text)
+    loaded = read_cluster(str(tmp_path / "topology.conf"))
+    assert [(machine.name, machine.gpus, machine.gpu_type) for machine in loaded.topology.machines] == [
+        ("a/n1", 8, "a100"), ("a/n2", 8, "a100")]  # fmt: skip

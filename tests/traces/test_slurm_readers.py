@@ -119,5 +119,5 @@ def test_sacct_json_of_new_and_old_shape_reads_the_same(tmp_path: Path) -> None:
     assert (job.gpus, job.gpu_type, job.priority, job.declared_duration) == (8, "a100", 55, 3600.0)
     assert (truth.duration, truth.ran_on) == (600.0, (("n1", 4), ("n2", 4)))
     job, truth = jobs["8"]
-    assert (job.gpus, job.priority, truth.cancel_at, truth.duration) == (2, 7, 100.0, 1800.0)
+    assert (job.gpus, job.priority, truth.cancel_at, truth.duration) == (2, 7, 100.0, 600.0)  # what others ran, within its limit
     assert trace.origin == "1970-01-01T00:16:40+00:00"

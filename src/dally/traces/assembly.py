@@ -34,7 +34,7 @@ ROUNDED_UP = "a fractional number of GPUs: rounded up"
 SAME_ID = "job id used before: a number added"
 STILL_RUNNING = "still running when the trace ended: run time cut there"
 INSTANT = "ran for no time: given one second"
-GUESSED_LIMIT = "cancelled before it started: its time limit stands for its run time"
+GUESSED_LIMIT = "cancelled before it started, and no job in the file ran: its time limit stands for its run time"
 GUESSED_MEDIAN = "cancelled before it started: the median run time of its GPU demand stands for its own"
 NEGATIVE_SUBMIT = "submitted before time 0: moved to 0"
 
@@ -166,7 +166,8 @@ class Assembly:
 
     def _fill_never_started(self) -> None:
         """A job cancelled in the queue has no run time. A simulator may start it earlier than the traced cluster
-        would have, so it needs one: the time limit where known, else the median of its GPU demand."""
+        would have, so it needs one: the median of its GPU demand, but no more than its time limit. The limit alone
+        would be many times too long: few jobs use theirs."""
         ran: defaultdict[int, list[float]] = defaultdict(list)
         for row in self.rows:
             if row.duration is not None and row.cancel_at is None:
@@ -180,16 +181,18 @@ class Assembly:
                     self.repair(INSTANT, row.line, row.id)
                     row.duration = 1.0
             elif row.steps is None:
-                if row.declared_duration is not None and row.declared_duration > 0:
-                    row.duration = row.declared_duration
-                    self.repair(GUESSED_LIMIT, row.line, row.id)
-                elif ran:
+                limit = row.declared_duration if row.declared_duration and row.declared_duration > 0 else None
+                if ran:
                     if row.gpus not in medians:
                         if everything is None:
                             everything = [duration for group in ran.values() for duration in group]
                         medians[row.gpus] = median(ran[row.gpus]) if row.gpus in ran else median(everything)
-                    row.duration = max(1.0, medians[row.gpus])
+                    typical = medians[row.gpus]
+                    row.duration = max(1.0, typical if limit is None else min(limit, typical))
                     self.repair(GUESSED_MEDIAN, row.line, row.id)
+                elif limit is not None:
+                    row.duration = limit
+                    self.repair(GUESSED_LIMIT, row.line, row.id)
                 else:
                     self.drop("cancelled before it started, and no job in the file ran", row.line, row.id)
                     continue

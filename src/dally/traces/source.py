@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import sys
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from dally.core.errors import UserError
 
 _HEAD = 64 * 1024
 _DELIMITERS = ",;\t|"
+_LARGEST = 16 * 1024**3  # bytes that a zip may unpack to
 
 
 class Source:
@@ -25,7 +27,8 @@ class Source:
 
     def __init__(self, shown: str, path: Path | None, data: bytes) -> None:
         self.shown, self.path, self.data = shown, path, data
-        self.stem = path.name.removesuffix(".gz").rsplit(".", 1)[0] if path is not None else "stdin"
+        name = path.name.removesuffix(".gz").removesuffix(".zip") if path is not None else "stdin"
+        self.stem = name.rsplit(".", 1)[0]
         self._text: str | None = None
         self._json: Any = None
 
@@ -128,7 +131,7 @@ def delimiter_of(line: str) -> str:
 
 
 def open_source(path: str | Path) -> Source:
-    """Read a file, standard input (`-`) or name a folder; a gzip is unpacked whatever it is called."""
+    """Read a file, standard input (`-`) or name a folder; a gzip or zip is unpacked whatever it is called."""
     if str(path) == "-":
         return Source("standard input", None, _unpack(sys.stdin.buffer.read(), "standard input"))
     file = Path(path)
@@ -151,9 +154,25 @@ def _unpack(data: bytes, shown: str) -> bytes:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{shown} is a damaged gzip file: {error}") from None
+    elif data[:4] == b"PK\x03\x04":
+        data = _unzip(data, shown)
     if not data.strip():
         raise UserError(f"{shown} is empty")
     return data
+
+
+def _unzip(data: bytes, shown: str) -> bytes:
+    """The one file in a zip."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            files = [info for info in archive.infolist() if not info.is_dir()]
+            if len(files) != 1:
+                raise UserError(f"{shown} is a zip of {len(files)} files; unpack it and give the one that is meant")
+            if files[0].file_size > _LARGEST:
+                raise UserError(f"{shown}: {files[0].filename[:80]!r} in it is said to have {files[0].file_size} bytes")
+            return archive.read(files[0])
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, EOFError) as error:
+        raise UserError(f"{shown} is a damaged zip file, or one that cannot be read here: {error}") from None
 
 
 def _decode(data: bytes, shown: str) -> str:

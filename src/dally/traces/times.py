@@ -12,6 +12,10 @@ _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 1e11  # the year 5138; larger numbers are no dates
 _ONE_SECOND = timedelta(seconds=1)
 _ELAPSED = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$")
+# Dates with slashes, as SLURM_TIME_FORMAT makes them: 2026/01/31-13:57:00. Without the year first, which of the two
+# numbers is the month is the file's secret: `slashed` asks for it.
+_YEAR_FIRST = re.compile(r"^(\d{4})/(\d{1,2})/(\d{1,2})[T\s-]+(\d{1,2}:\d{2}(?::\d{2})?)$")
+_YEAR_LAST = re.compile(r"^(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})[T\s-]+(\d{1,2}:\d{2}(?::\d{2})?)$")
 # Zone names some logs append instead of an offset.
 _ZONES = {"UTC": "+00:00", "GMT": "+00:00", "PST": "-08:00", "PDT": "-07:00"}
 
@@ -37,6 +41,8 @@ def moment(text: object) -> tuple[float, bool] | None:
         text = text.strip()
         if text.lower() in _UNKNOWN:
             return None
+        if "/" in text:
+            text = _with_dashes(text)
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
@@ -51,6 +57,32 @@ def moment(text: object) -> tuple[float, bool] | None:
             return (when - _EPOCH_UTC) / _ONE_SECOND, True
     value = number(text)
     return (value, True) if value is not None and 0 < value < _LATEST else None
+
+
+def _with_dashes(text: str) -> str:
+    """`2026/01/31-13:57:00` as ISO 8601; anything else as it is."""
+    match = _YEAR_FIRST.match(text)
+    return text if match is None else f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}T{_clock(match[4])}"
+
+
+def _clock(text: str) -> str:
+    return f"{text:0>8}" if text.count(":") == 2 else f"{text:0>5}"
+
+
+def slashed(text: str, day_first: bool) -> str:
+    """`01/31/2026 13:57:00` (or `31/01/2026`, the day first) as ISO 8601; anything else as it is."""
+    match = _YEAR_LAST.match(text.strip())
+    if match is None:
+        return text
+    month, day = (match[2], match[1]) if day_first else (match[1], match[2])
+    year = match[3] if len(match[3]) == 4 else f"20{match[3]}"
+    return f"{year}-{month:0>2}-{day:0>2}T{_clock(match[4])}"
+
+
+def days_and_months(text: str) -> tuple[int, int] | None:
+    """The two numbers of `01/31/2026 13:57:00`, whichever is the month; None for another form."""
+    match = _YEAR_LAST.match(text.strip())
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def known(text: object) -> str | None:

@@ -61,6 +61,11 @@ def _lists_nodes(text: str) -> bool:
     first = next((line.split() for line in text.splitlines() if line.strip() and line[0] != "#"), [])
     if "nodename=" in text.lower():
         return True
+    if text.lstrip().startswith("{") and '"nodes"' in text[:10_000]:
+        return True
+    upper = {word.strip("| ") for word in " ".join(first).upper().replace("|", " ").split()}
+    if "GRES" in upper and upper & {"NODELIST", "HOSTNAMES"}:
+        return True
     # Two columns as sinfo prints them.
     return len(first) == 2 and (first[0].upper() == "NODELIST" or first[1].startswith(("gpu", "(null)")))
 

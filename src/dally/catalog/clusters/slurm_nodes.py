@@ -1,7 +1,8 @@
-"""The nodes of a Slurm cluster and their GPUs, from slurm.conf, `scontrol show node`, `sinfo -N` or a CSV table."""
+"""The nodes of a Slurm cluster and their GPUs, from slurm.conf, `scontrol show node`, `sinfo`, slurmrestd or a CSV."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ _PARENTHESES = re.compile(r"\([^)]*\)")
 _NAME_COLUMNS = ("node", "nodename", "nodelist", "name", "hostname", "host", "sn")
 _COUNT_COLUMNS = ("gpus", "gpu", "num_gpus", "gpu_count")
 _TYPE_COLUMNS = ("gpu_type", "type", "model")
+_SINFO_NAMES = ("NODELIST", "HOSTNAMES", "NODE", "NODEHOST")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,9 @@ def read_nodes(path: Path, text: str) -> dict[str, Node]:
     """Nodes by name in the order of the file; one that is listed twice must be listed alike."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     head = lines[0].lower() if lines else ""
-    if path.suffix.lower() == ".csv" or ("," in head and "[" not in head and "=" not in head):
+    if text.lstrip()[:1] == "{":
+        found = _from_json(path, text)
+    elif path.suffix.lower() == ".csv" or ("," in head and "[" not in head and "=" not in head):
         found = _from_csv(path, text)
     elif any("nodename=" in line.lower() or line.lower().split()[:1] == ["include"] for line in lines):
         found = _from_conf(path, text)
@@ -97,17 +101,42 @@ def _from_conf(path: Path, text: str) -> list[Node]:
 
 
 def _from_sinfo(path: Path, text: str) -> list[Node]:
-    """Two columns, nodes and GRES, with or without sinfo's header."""
+    """Nodes and their GRES: two columns, with or without sinfo's header; or any columns between bars, under a header
+    or with the name first and the GRES as the first that looks like one."""
     nodes: list[Node] = []
+    name, gres = 0, 1
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#") or words[0].upper() in ("NODELIST", "HOSTNAMES"):
+        bars = "|" in line
+        words = [word.strip() for word in line.split("|")] if bars else line.split()
+        if not line.strip() or words[0].startswith("#"):
             continue
         where = f"{path}, line {number}"
-        if len(words) != 2:
+        upper = [word.upper() for word in words]
+        named = [at for at, word in enumerate(upper) if word in _SINFO_NAMES]
+        if named:
+            if "GRES" not in upper:
+                raise UserError(f"{where}: sinfo prints no GRES here; ask for it with `sinfo -N -o '%N %G'`")
+            name, gres = named[0], upper.index("GRES")
+            continue
+        if bars and gres == 1:
+            gres = next((at for at, word in enumerate(words) if word.startswith(("gpu:", "(null)"))), 1)
+        if len(words) <= max(name, gres) or (not bars and (name, gres) == (0, 1) and len(words) != 2):
             raise UserError(f"{where}: expected a node and its GRES as `sinfo -N -o '%N %G'` prints them")
-        nodes.extend(_nodes(words[0], words[1], where))
+        nodes.extend(_nodes(words[name], words[gres], where))
     return nodes
+
+
+def _from_json(path: Path, text: str) -> list[Node]:
+    """What slurmrestd answers, or `scontrol show nodes --json` prints."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON: {error}") from None
+    listed = document.get("nodes") if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(node, dict) and node.get("name") for node in listed):
+        raise UserError(f"{path} is JSON without a list of nodes, as slurmrestd gives them")
+    return [one for at, node in enumerate(listed)
+            for one in _nodes(str(node["name"]), str(node.get("gres") or ""), f"{path}, nodes[{at}]")]  # fmt: skip
 
 
 def _from_csv(path: Path, text: str) -> list[Node]:

@@ -49,7 +49,7 @@ def read_conf(path: Path, text: str, notes: list[str]) -> Chains:
         raise UserError(f"{path}: it has switches and blocks; a topology is one of the two")
     if not switches and not blocks:
         raise UserError(f"{path}: it has no SwitchName= and no BlockName= lines")
-    return chains_of_tree(switches) if switches else chains_of_blocks(blocks, sizes)
+    return chains_of_tree(switches, notes) if switches else chains_of_blocks(blocks, sizes)
 
 
 def read_yaml(path: Path, text: str, notes: list[str]) -> Chains | None:
@@ -74,7 +74,7 @@ def read_yaml(path: Path, text: str, notes: list[str]) -> Chains | None:
     assert inner is not None  # the field is there
     entry.finish(None)
     if kinds[0] == "tree":
-        return chains_of_tree([_switch(switch) for switch in inner.finish(inner.entries("switches"))])
+        return chains_of_tree([_switch(switch) for switch in inner.finish(inner.entries("switches"))], notes)
     listed = inner.value("block_sizes", [])
     sizes = _sizes(listed if isinstance(listed, list) else [listed], f"{path}, line {inner.line}")
     blocks = [_block(block) for block in inner.finish(inner.entries("blocks"))]
@@ -118,8 +118,9 @@ def _sizes(listed: Sequence[object], where: str) -> list[int]:
     return sizes
 
 
-def chains_of_tree(switches: Sequence[Switch]) -> Chains:
-    """From the root inwards; a root that holds everything is the cluster itself and no domain of its own."""
+def chains_of_tree(switches: Sequence[Switch], notes: list[str]) -> Chains:
+    """From the root inwards; a root that holds everything is the cluster itself and no domain of its own. A node below
+    two switches, of which Slurm only warns, is taken to be below the first."""
     by_name: dict[str, Switch] = {}
     for switch in switches:
         if switch.name in by_name:
@@ -134,13 +135,18 @@ def chains_of_tree(switches: Sequence[Switch]) -> Chains:
                 raise UserError(f"{switch.where}: switch {child!r} is below {parent[child]!r} as well")
             parent[child] = switch.name
     chains: Chains = {}
+    twice: list[str] = []
     for switch in switches:
         chain = _chain(switch, parent)
         for node in switch.nodes:
             if node in chains:
-                raise UserError(f"{switch.where}: node {node!r} is below switch {chains[node][-1]!r} as well")
+                twice.append(f"{node} ({chains[node][-1]}, {switch.name})")
+                continue
             # A switch of nodes and switches: its own nodes are in none of the inner ones.
             chains[node] = (*chain, node) if switch.switches else chain
+    if twice:
+        some = ", ".join(twice[:3]) + (", …" if len(twice) > 3 else "")
+        notes.append(f"below two switches, taken to be below the first: {some}")
     outermost = {chain[0] for chain in chains.values()}
     if len(outermost) == 1 and all(len(chain) > 1 for chain in chains.values()):
         chains = {node: chain[1:] for node, chain in chains.items()}

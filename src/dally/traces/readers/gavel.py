@@ -1,4 +1,5 @@
-"""Reads Gavel `.trace` (OSDI'20): ten tab-separated columns, work in steps, times from an origin of its own."""
+"""Reads Gavel `.trace` (OSDI'20): ten tab-separated columns, or the seven of its older traces; work in steps, times
+from an origin of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from dally.traces.times import known, number
 from dally.traces.trace import Trace
 
 _WIDTH = 10
+_OLD_WIDTH = 7  # job type, command, its argument for steps, whether it needs data, steps, arrival, GPUs
 # The released scheduler reads the SLO column as a multiple of the run time (it draws 1.2, 2 and 10); a value that
 # large can only be seconds.
 _LARGEST_MULTIPLE = 100.0
@@ -22,7 +24,9 @@ def _recognises(source: Source) -> bool:
         return False
     lines = source.head_lines(1)
     fields = lines[0].split("\t") if lines else []
-    return len(fields) == _WIDTH and all(number(field) is not None for field in fields[4:])
+    return (len(fields) == _WIDTH and all(number(field) is not None for field in fields[4:])) or (
+        len(fields) == _OLD_WIDTH and all(number(field) is not None for field in fields[3:])
+    )
 
 
 def _read(source: Source) -> Trace:
@@ -33,10 +37,13 @@ def _read(source: Source) -> Trace:
             continue
         index += 1
         name, fields = str(index), text.rstrip("\r").split("\t")
-        if len(fields) < _WIDTH:
+        if len(fields) == _OLD_WIDTH:
+            (steps, arrival, scale), weight, slo = map(number, fields[4:]), None, None
+        elif len(fields) < _WIDTH:
             assembly.drop(SHORT_ROW, line, name)
             continue
-        steps, scale, weight, slo, arrival = (number(field) for field in fields[5:10])
+        else:
+            steps, scale, weight, slo, arrival = map(number, fields[5:10])
         asked = assembly.gpus(scale, line, name)
         if asked is None:
             continue

@@ -8,6 +8,7 @@ from dally.core.job import Ending
 from dally.traces.assembly import BEFORE_SUBMIT, NO_START, NO_SUBMIT, STILL_RUNNING, Assembly
 
 STILL_WAITING = "still waiting when the trace ended"
+UNKNOWN_STATE = "its state is none that is known: taken as completed"
 START_TAKEN = "start missing: taken from the end and the run time"
 
 # Slurm's job states, which Helios and Acme use as well. A job stopped at its limit or by its node did not get
@@ -38,6 +39,8 @@ def life_of(assembly: Assembly, line: int | None, job: str, state: str, submit: 
     if state in WAITING:
         assembly.drop(STILL_WAITING, line, job)
         return None
+    if state not in ENDINGS and state not in ALIVE:
+        assembly.repair(UNKNOWN_STATE, line, job)
     ending = ENDINGS.get(state, Ending.COMPLETED)
     if start is None and end is not None and stated is not None and stated > 0:
         assembly.repair(START_TAKEN, line, job)

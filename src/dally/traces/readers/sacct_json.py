@@ -1,4 +1,5 @@
-"""Reads what `sacct --json` prints, in the shapes that Slurm 21.08 to 24.05 give it."""
+"""Reads what `sacct --json` prints, in the shapes that Slurm 21.08 to 24.11 give it, and what slurmrestd answers: the
+accounting's jobs are written alike, the controller's (`squeue --json`) in words of their own."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from typing import Any
 
 from dally.core.errors import UserError
 from dally.traces.assembly import Assembly
+from dally.traces.readers.lifecycle import ALIVE
 from dally.traces.readers.reader import Reader
-from dally.traces.readers.slurm import Record, add_records, gpus_in
+from dally.traces.readers.slurm import Record, add_records, gpus_in, gpus_of_command
 from dally.traces.source import Source
 from dally.traces.times import known, number
 from dally.traces.trace import Trace
@@ -29,7 +31,12 @@ def _recognises(source: Source) -> bool:
     first = next((job for job in jobs if isinstance(job, dict)), None)
     if first is None:
         return "meta" in source.json()  # sacct with no job in its window
-    return "job_id" in first and "time" in first and "state" in first
+    return "job_id" in first and (("time" in first and "state" in first) or _is_controllers(first))
+
+
+def _is_controllers(job: dict[str, Any]) -> bool:
+    """Whether it is the controller's word on a job, not the accounting's."""
+    return "job_state" in job and "submit_time" in job
 
 
 def _number(value: Any) -> float | None:
@@ -48,7 +55,7 @@ def _state(value: Any) -> str:
     return str(value or "").split(" ")[0].upper()
 
 
-def _tres(entries: Any) -> tuple[int, str | None]:
+def _tres(entries: Any) -> tuple[float, str | None]:
     """GPUs in a list of {type, name, count}, or in a string of older form."""
     if isinstance(entries, str):
         return gpus_in(entries)
@@ -72,22 +79,59 @@ def _read(source: Source) -> Trace:
 
 def _records(assembly: Assembly, jobs: list[Any]) -> Iterator[Record]:
     for index, job in enumerate(jobs):
+        if isinstance(job, dict) and _is_controllers(job):
+            yield _controllers(job, index)
+            continue
         if not isinstance(job, dict) or not isinstance(job.get("time"), dict):
             assembly.drop("entry that is not a job")
             continue
         times, tres = job["time"], job.get("tres")
         tres = tres if isinstance(tres, dict) else {}
         asked, given = _tres(tres.get("requested")), _tres(tres.get("allocated"))
-        submit, start, end = (_positive(times.get(key)) for key in ("submission", "start", "end"))
+        submit, eligible, start, end = (
+            _positive(times.get(key)) for key in ("submission", "eligible", "start", "end")
+        )
+        nodes = _number(job.get("allocation_nodes")) or 1.0
         minutes = _number(times.get("limit"))
         yield Record(
             _name(job, index), None, _state(job.get("state")), submit, start, end, _number(times.get("elapsed")),
-            given[0] or asked[0] or None, gpu_type=asked[1],
+            given[0] or asked[0] or gpus_of_command(known(job.get("submit_line")), nodes) or None,
+            gpu_type=asked[1] or given[1],
             limit=minutes * 60 if minutes is not None and minutes > 0 else None,
             nodes=known(job.get("nodes")), user=known(job.get("user")),
             tenant=known(job.get("account")) or known(job.get("partition")),
-            priority=int(_number(job.get("priority")) or 0),
+            priority=int(_number(job.get("priority")) or 0), eligible=eligible,
+            suspended=_number(times.get("suspended")) or 0.0,
         )  # fmt: skip
+
+
+def _controllers(job: dict[str, Any], index: int) -> Record:
+    """A job as slurmctld knows it: also those that wait or run."""
+    submit, eligible, start, end = (_positive(job.get(f"{key}_time")) for key in ("submit", "eligible", "start", "end"))
+    state = _state(job.get("job_state"))
+    if state in ALIVE:
+        end = None  # where its limit would end it
+    nodes = _number(job.get("node_count")) or 1.0
+    asked, given = gpus_in(str(job.get("tres_req_str") or "")), gpus_in(str(job.get("tres_alloc_str") or ""))
+    per_node = gpus_in(str(job.get("tres_per_node") or ""))
+    per_job = gpus_in(str(job.get("tres_per_job") or ""))
+    minutes = _number(job.get("time_limit"))
+    elapsed = end - start if start is not None and end is not None else None
+    return Record(
+        _controllers_name(job, index), None, state, submit, start, end, elapsed,
+        given[0] or asked[0] or per_job[0] or per_node[0] * nodes or None,
+        gpu_type=asked[1] or per_job[1] or per_node[1] or given[1],
+        limit=minutes * 60 if minutes is not None and minutes > 0 else None, nodes=known(job.get("nodes")),
+        user=known(job.get("user_name")), tenant=known(job.get("account")) or known(job.get("partition")),
+        priority=int(_number(job.get("priority")) or 0), eligible=eligible,
+    )  # fmt: skip
+
+
+def _controllers_name(job: dict[str, Any], index: int) -> str:
+    array, task = _number(job.get("array_job_id")) or 0, _number(job.get("array_task_id"))
+    if array > 0 and task is not None:
+        return f"{int(array)}_{int(task)}"
+    return known(job.get("job_id")) or f"entry-{index}"
 
 
 def _positive(value: Any) -> float | None:

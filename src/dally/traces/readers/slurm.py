@@ -6,16 +6,24 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dally.catalog.clusters.hostlist import expand
+from dally.core.errors import UserError
 from dally.core.job import DurationMeans
 from dally.traces.assembly import NO_GPUS, Assembly, Row
 from dally.traces.readers.attempts import failure_points
 from dally.traces.readers.lifecycle import life_of
 
-_NODES = re.compile(r"([^,\[]+)(?:\[([^\]]*)\])?([^,\[]*)(?:,|$)")
-_GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:=,()]+))??[:=](\d{1,9})(?!\d)")
+_GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::([^:=,()]+))??[:=](\d{1,9})(?![\w.])")
 # A row in one of these states is an attempt that Slurm put back into the queue under the same id.
 _RETRIED = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
-_MOST_NODES = 4096
+_MIG = re.compile(r"(?:^|[_-])(\d)g\.\d+gb")  # a slice of a GPU: so many of its seven parts
+_PARTS = 7
+_OPTION = re.compile(
+    r"(?:^|\s)(--gpus-per-node|--gpus-per-task|--gpus|--gres|--ntasks|-G|-n)(?:[=\s]+|(?<=-[Gn]))(\S+)"
+)
+_CLOCK = 60.0  # seconds by which a stated run time may differ from the times: requeues, rounding
+ELIGIBLE_LATER = "could not start when it was submitted (held, or waiting for another job): arrives when it could"
+CLOCK_CHANGED = "its clock was put forward or back while it ran, or it was suspended: its stated run time is used"
 
 
 @dataclass(slots=True)
@@ -29,48 +37,60 @@ class Record:
     start: float | None
     end: float | None
     elapsed: float | None
-    gpus: int | None
+    gpus: float | None  # below 1, or with a fraction: slices of GPUs
     gpu_type: str | None = None
     limit: float | None = None
     nodes: str | None = None
     user: str | None = None
     tenant: str | None = None
     priority: int = 0
+    eligible: float | None = None  # when it could have started
+    suspended: float = 0.0
 
 
-def gpus_in(tres: str) -> tuple[int, str | None]:
+def gpus_in(tres: str) -> tuple[float, str | None]:
     """GPUs and their type in `billing=8,gres/gpu=4,gres/gpu:a100=4` or `gpu:a100:4(S:0-1)`; (0, None) without any.
 
-    A typed count repeats an untyped one, so the untyped total wins and types only add up without it.
+    A typed count repeats an untyped one, so the untyped total wins and types only add up without it. A MIG slice such
+    as `gpu:a100_2g.10gb` is two sevenths of a GPU.
     """
-    total, typed, kind = None, 0, None
+    total, typed, slices, sliced = None, 0, 0, 0.0
+    kinds = set()
     for name, count in _GRES.findall(tres):
-        if name:
-            typed, kind = typed + int(count), name
-        else:
+        if not name:
             total = int(count)
-    kinds = {name for name, _ in _GRES.findall(tres) if name}
-    return (typed if total is None else total), (kind if len(kinds) == 1 else None)
+        elif (mig := _MIG.search(name.lower())) is not None:
+            slices, sliced = slices + int(count), sliced + int(count) * min(_PARTS, int(mig[1])) / _PARTS
+            if mig.start():
+                kinds.add(name[: mig.start()])
+        else:
+            typed += int(count)
+            kinds.add(name)
+    whole = typed if total is None else max(0, total - slices)
+    return whole + sliced, (kinds.pop() if len(kinds) == 1 else None)
+
+
+def gpus_of_command(line: str | None, nodes: float) -> float:
+    """What `sbatch --gpus 4 …` asks for, where the cluster does not account for GPUs; 0 where it does not say."""
+    asked: dict[str, str] = {}
+    for name, value in _OPTION.findall(line or ""):
+        asked.setdefault({"-G": "--gpus", "-n": "--ntasks"}.get(name, name), value.strip("\"'"))
+    tasks = int(asked["--ntasks"]) if asked.get("--ntasks", "").isdigit() else 1
+    for name, times in (("--gpus", 1.0), ("--gpus-per-node", nodes), ("--gpus-per-task", tasks)):
+        if name in asked:
+            counts = [part.rpartition(":")[2] for part in asked[name].split(",")]
+            return times * sum(int(count) if count.isdigit() and len(count) < 10 else 1 for count in counts)
+    return nodes * gpus_in(asked.get("--gres", ""))[0]
 
 
 def node_names(text: str) -> list[str] | None:
     """`n[01-03,7],gpu9` → n01, n02, n03, n7, gpu9; None for anything that is not a plain node list."""
-    names: list[str] = []
     if text.lower() in ("none assigned", "none", "(null)", "unknown", ""):
         return None
-    for prefix, ranges, suffix in _NODES.findall(text):
-        if not ranges:
-            names.append(prefix + suffix)
-            continue
-        for part in ranges.split(","):
-            low, _, high = part.partition("-")
-            high = high or low
-            if not (low.isdecimal() and high.isdecimal()) or max(len(low), len(high)) > 9:
-                return None
-            if int(high) - int(low) > _MOST_NODES:
-                return None
-            names += [f"{prefix}{number:0{len(low)}d}{suffix}" for number in range(int(low), int(high) + 1)]
-    return names or None
+    try:
+        return expand(text)
+    except UserError:
+        return None
 
 
 def add_records(assembly: Assembly, records: Iterable[Record]) -> None:
@@ -93,13 +113,21 @@ def add_records(assembly: Assembly, records: Iterable[Record]) -> None:
 
 def _row(assembly: Assembly, attempts: list[Record]) -> Row | None:
     last, first = attempts[-1], attempts[0]
-    gpus = next((attempt.gpus for attempt in reversed(attempts) if attempt.gpus), None)
-    if gpus is None:
+    told = next((attempt.gpus for attempt in reversed(attempts) if attempt.gpus), None)
+    if told is None:
         assembly.drop(NO_GPUS, last.line, last.id)
         return None
+    asked = assembly.gpus(told, last.line, last.id)
+    if asked is None:
+        return None
+    gpus, fraction = asked
     life = life_of(assembly, last.line, last.id, last.state, last.submit, last.start, last.end, last.elapsed)
     if life is None:
         return None
+    if life.duration is not None and last.elapsed and abs(life.duration - last.elapsed) >= _CLOCK and (
+            last.suspended > 0 or abs(abs(life.duration - last.elapsed) - 3600) < 2):  # fmt: skip
+        assembly.repair(CLOCK_CHANGED, last.line, last.id)
+        life = life._replace(duration=last.elapsed)
     earlier = [_length(attempt) for attempt in attempts[:-1]]
     submit, duration, cancel_at = life.submit, life.duration, life.cancel_at
     failures: tuple[float, ...] = ()
@@ -109,11 +137,15 @@ def _row(assembly: Assembly, attempts: list[Record]) -> Row | None:
         lengths = [*earlier, duration or 0.0]
         duration, cancel_at = sum(lengths), None
         failures = failure_points(lengths)
+    if last.eligible is not None and last.eligible > submit and not failures and (
+            last.start is None or last.eligible <= last.start) and (cancel_at is None or last.eligible <= cancel_at):
+        assembly.repair(ELIGIBLE_LATER, last.line, last.id)
+        submit = last.eligible
     names = node_names(last.nodes) if last.nodes and life.duration is not None else None
     ran_on = tuple((name, gpus // len(names)) for name in names) if names and gpus % len(names) == 0 else ()
-    return Row(last.id, submit, gpus, duration, last.line, gpu_type=last.gpu_type, user=last.user,
-               tenant=last.tenant, priority=last.priority, declared_duration=last.limit, ending=life.ending,
-               cancel_at=cancel_at, failures=failures, ran_on=ran_on,
+    return Row(last.id, submit, gpus, duration, last.line, gpu_fraction=fraction, gpu_type=last.gpu_type,
+               user=last.user, tenant=last.tenant, priority=last.priority, declared_duration=last.limit,
+               ending=life.ending, cancel_at=cancel_at, failures=failures, ran_on=ran_on,
                means=DurationMeans.AS_PLACED if ran_on else DurationMeans.BEST_PLACEMENT)  # fmt: skip
 
 

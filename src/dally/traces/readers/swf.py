@@ -21,8 +21,17 @@ def _recognises(source: Source) -> bool:
     if source.is_folder or source.looks_like_json:
         return False
     lines = (line for line in source.text[:65536].splitlines() if line.strip() and not line.startswith(";"))
-    fields = next(lines, "").split()
-    return len(fields) == _WIDTH and all(number(field) is not None for field in fields)
+    fields = _fields(next(lines, ""))
+    # users, groups, programs and queues are numbers in the archive's files, and names in those of some tools
+    return len(fields) == _WIDTH and all(number(field) is not None for field in fields[:11])
+
+
+def _fields(line: str) -> list[str]:
+    """Between blanks, or between semicolons, as Slurm's simulator writes them."""
+    if line.count(";") < _WIDTH - 1:
+        return line.split()
+    fields = [field.strip() for field in line.split(";")]
+    return fields[:-1] if len(fields) == _WIDTH + 1 and not fields[-1] else fields
 
 
 def _value(text: str) -> float | None:
@@ -36,7 +45,7 @@ def _read(source: Source) -> Trace:
     for line, text in enumerate(source.text.split("\n"), start=1):
         if not text.strip() or text.lstrip().startswith(";"):
             continue
-        fields = text.split()
+        fields = _fields(text)
         if len(fields) < _WIDTH:
             assembly.drop(SHORT_ROW, line)
             continue
@@ -71,7 +80,7 @@ def _read(source: Source) -> Trace:
 
 
 def _label(text: str) -> str | None:
-    return None if text.startswith("-") else text
+    return None if not text or text.startswith("-") else text
 
 
 READERS = (Reader("swf", "SWF", _recognises, _read),)
