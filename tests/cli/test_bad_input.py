@@ -22,6 +22,9 @@ BROKEN_TRACES: dict[str, tuple[str, bytes]] = {
     "no job with a GPU": ("a.csv", (TIRESIAS + "0,0,0,1,vgg,5,1\n1,-3,0,1,vgg,5,1\n").encode()),
     "letters where a number belongs": ("a.csv", (TIRESIAS + "0,one,zero,1,vgg,five,1\n").encode()),
     "a damaged gzip": ("a.csv.gz", gzip.compress(TIRESIAS.encode())[:20]),
+    "more GPUs than there can be": ("a.csv", (TIRESIAS + f"0,{10**19},0,1,vgg,5,1\n").encode()),
+    "a field without an end": ("a.csv", (TIRESIAS + f"0,1,0,1,{'x' * 200_000},5,1\n").encode()),
+    "a damaged zip": ("a.zip", b"PK\x03\x04" + bytes(range(200))),
     "an own trace of a later version": ("a.csv", b"# dally-trace 99\nid,submit_time\n1,2\n"),
 }
 

@@ -72,6 +72,23 @@ def test_help_shows_examples_and_every_command_answers_it(dally: Dally) -> None:
         assert text.count("dally ") >= 2, f"{name} --help shows no example"
 
 
+def test_output_that_cannot_be_written_is_one_sentence(small_trace: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dally.cli.main", "simulate", "-t", str(small_trace), "-c", "4x8", "-p", "fifo",
+               "--quiet"]  # fmt: skip
+    for more in ([], ["--json"]):
+        with open("/dev/full", "w") as full:
+            made = subprocess.run([*command, *more], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (made.returncode, made.stderr) == (2, "dally: No space left on device\n")
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
+    assert (closed.returncode, closed.stderr.count("\n")) == (2, 1)
+
+
+def test_jobs_that_fail_faster_than_they_can_be_done_end_the_run(dally: Dally, small_trace: Path) -> None:
+    made = dally("simulate", "-t", str(small_trace), "-c", "1x1x8", "-p", "fifo", "--job-mtbf", "1s", "--retries", "1000000",
+                 "--quiet")  # fmt: skip
+    assert made.returncode == 1 and "gets nowhere" in made.stderr
+
+
 def test_ctrl_c_ends_cleanly_with_what_was_computed_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "dally.cli.main", "simulate", "-t", "synth:philly", "--jobs", "100000", "--load", "0.9",

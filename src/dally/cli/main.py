@@ -86,6 +86,10 @@ def main(args: list[str] | None = None) -> None:
     """Bad input ends in one sentence and exit code 2, never in a traceback."""
     from dally.core.errors import PlanError, RunError, UserError
 
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started us
+        if sys.stderr is not None:
+            _say("standard output is closed: there is nowhere to write to")
+        sys.exit(2)
     try:
         code = cli.main(args=args, prog_name="dally", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -111,9 +115,24 @@ def main(args: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
         sys.exit(1)
+    except OSError as error:  # a disk that is full, a folder that cannot be written, a file that is gone
+        _leave_output()
+        where = f"{error.filename}: " if error.filename is not None else ""
+        _say(f"{where}{error.strerror or error}")
+        sys.exit(2)
     except MemoryError:
         _say("out of memory: take fewer jobs or run fewer policies at a time")
         sys.exit(2)
+
+
+def _leave_output() -> None:
+    """What could not be written is not tried again when Python ends."""
+    import os
+
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:

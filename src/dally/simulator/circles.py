@@ -14,6 +14,8 @@ from dally.core.units import show_time
 IDLE = 10_000  # decisions in a row with jobs waiting, GPUs free for them and nobody on any
 MOVING = 10_000  # decisions in a row in which nobody got on, and
 MOVES = 1_000  # so many starts among them
+FAILURES = 5_000  # starts among them, where failures throw jobs back, and
+LOOKS = 3  # so many times in a row
 CROWDED = 50_000  # decisions in a row without an arrival or an end, on average less than
 APART = 0.01  # seconds of simulated time apart
 
@@ -53,6 +55,8 @@ class Circles:
         self._since = 0.0
         self._held = False  # whether anybody had GPUs at any look since
         self._work: dict[str, float] = {}
+        self._best: dict[str, float] = {}  # the most that each had done at any look
+        self._in_vain = 0  # looks in a row at which nobody had got further
         self._starts = 0
         self._looked = 0
 
@@ -61,7 +65,7 @@ class Circles:
         known = (len(self.scheduler.jobs), ended)
         if known != self._known:
             self._known, self._decisions, self._since, self._held = known, decisions, now, False
-            self._looked, self._work = decisions, {}
+            self._looked, self._work, self._best, self._in_vain = decisions, {}, {}, 0
             return
         lately = decisions - self._decisions
         self._held = self._held or bool(self.scheduler.books.holding)
@@ -88,6 +92,13 @@ class Circles:
         starts = sum(job.attempts for job in alive)
         before, started = self._work, starts - self._starts
         self._work, self._starts = work, starts
+        further = any(done > self._best.get(name, -1.0) for name, done in work.items())
+        self._in_vain = self._in_vain + 1 if before and started >= FAILURES and not further else 0
+        if self._in_vain >= LOOKS:
+            raise self._error(f"gets nowhere: of {started:,} attempts in the last {lately:,} decisions, and of those before "
+                              f"them, none got further than an earlier one, and none of the {len(alive):,} jobs there are ended (do they fail "
+                              "faster than they can be done?)")  # fmt: skip
+        self._best = {name: max(done, self._best.get(name, -1.0)) for name, done in work.items()}
         if before and started >= MOVES and all(done <= before.get(name, -1.0) for name, done in work.items()):
             running = sum(job.state is State.RUNNING for job in alive)
             raise self._error(f"goes in circles: in the last {lately:,} decisions it started jobs {started:,} times, "

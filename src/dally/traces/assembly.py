@@ -21,6 +21,7 @@ from dally.traces.trace import Problem, Trace
 # The sentences under which rows are counted. They are part of the interface: reports and tests quote them.
 NO_GPUS = "no GPUs asked for"
 NO_GPU_COUNT = "GPU count missing or not a number"
+TOO_MANY = "more GPUs than a billion"
 NO_SUBMIT = "submission time missing or unreadable"
 NO_DURATION = "run time missing or unreadable"
 NO_START = "never started, and no time of cancellation known"
@@ -37,6 +38,9 @@ INSTANT = "ran for no time: given one second"
 GUESSED_LIMIT = "cancelled before it started, and no job in the file ran: its time limit stands for its run time"
 GUESSED_MEDIAN = "cancelled before it started: the median run time of its GPU demand stands for its own"
 NEGATIVE_SUBMIT = "submitted before time 0: moved to 0"
+
+
+_MOST_GPUS = 1e9
 
 
 @dataclass(slots=True)
@@ -93,6 +97,9 @@ class Assembly:
             return None
         if asked <= 0:
             self.drop(NO_GPUS, line, job)
+            return None
+        if asked > _MOST_GPUS:
+            self.drop(TOO_MANY, line, job)
             return None
         if asked < 1:
             self.repair(SHARE, line, job)
