@@ -76,7 +76,7 @@ def test_output_that_cannot_be_written_is_one_sentence(small_trace: Path, tmp_pa
     command = [sys.executable, "-m", "dally.cli.main", "simulate", "-t", str(small_trace), "-c", "4x8", "-p", "fifo",
                "--quiet"]  # fmt: skip
     for more in ([], ["--json"]):
-        with open("/dev/full", "w") as full:
+        with Path("/dev/full").open("w") as full:
             made = subprocess.run([*command, *more], stdout=full, stderr=subprocess.PIPE, text=True)
         assert (made.returncode, made.stderr) == (2, "dally: No space left on device\n")
     closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)

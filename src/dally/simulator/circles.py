@@ -95,9 +95,9 @@ class Circles:
         further = any(done > self._best.get(name, -1.0) for name, done in work.items())
         self._in_vain = self._in_vain + 1 if before and started >= FAILURES and not further else 0
         if self._in_vain >= LOOKS:
-            raise self._error(f"gets nowhere: of {started:,} attempts in the last {lately:,} decisions, and of those before "
-                              f"them, none got further than an earlier one, and none of the {len(alive):,} jobs there are ended (do they fail "
-                              "faster than they can be done?)")  # fmt: skip
+            raise self._error(f"gets nowhere: of {started:,} attempts in the last {lately:,} decisions, and of those "
+                              "before them, none got further than an earlier one, and none of the "
+                              f"{len(alive):,} jobs there are ended (do they fail faster than they can be done?)")
         self._best = {name: max(done, self._best.get(name, -1.0)) for name, done in work.items()}
         if before and started >= MOVES and all(done <= before.get(name, -1.0) for name, done in work.items()):
             running = sum(job.state is State.RUNNING for job in alive)
