@@ -93,7 +93,7 @@ def _stall_table(profile: Profile) -> str:
             show_time(s.seconds),
             f"{s.percent:.1f} %",
             f"± {show_time(s.spread)}",
-            "" if s.clear else "within the noise",
+            s.verdict,
         )
         for name, s in profile.stalls.items()
     )

@@ -95,7 +95,7 @@ def print_profile(found: Profile) -> None:
                     show_time(s.seconds),
                     f"{s.percent:.1f} %",
                     f"± {show_time(s.spread)}",
-                    "" if s.clear else "within the noise",
+                    s.verdict,
                 )
                 for name, s in found.stalls.items()
             ],
@@ -117,7 +117,7 @@ def print_profile(found: Profile) -> None:
                 f"{found.mfu:.1%} of {found.device.peak / 1e12:.3g} TFLOP/s ({found.device.peak_source})",
             )
         )
-    if found.host_share is not None:
+    if found.host_share is not None and found.host_share > 0:
         pairs.append(
             ("of the interconnect stall", f"{show_time(found.host_share)} are ranks in each other's way on the host")
         )
