@@ -11,6 +11,12 @@ from math import hypot
 
 from dally.profiler.document import Run, Stall
 
+RUNS = {
+    "one": "one device, synthetic",
+    "all": "all devices, synthetic",
+    "cold": "real data, cold cache",
+    "cached": "real data, cached",
+}
 TITLES = {
     "interconnect": "interconnect: waiting for the other devices of the machine",
     "network": "network: waiting for other machines",

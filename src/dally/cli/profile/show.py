@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from dally.profiler.document import Profile
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
-_NAMES = {
-    "one": "one device, synthetic",
-    "all": "all devices, synthetic",
-    "cold": "real data, cold cache",
-    "cached": "real data, cached",
-}
 
 
 @click.command()
@@ -54,13 +48,13 @@ def show(profile: Path, as_json: bool, layers: bool, html: Path | None) -> None:
 def print_profile(found: Profile) -> None:
     from dally.cli.printing import console, print_notes, print_pairs, print_table
     from dally.core.units import show_bytes, show_time
-    from dally.profiler.stalls import TITLES, largest
+    from dally.profiler.stalls import RUNS, TITLES, largest
 
     rows = []
     for name, run in found.runs.items():
         rows.append(
             (
-                _NAMES[name],
+                RUNS[name],
                 str(run.processes),
                 str(run.machines),
                 show_time(run.step),
@@ -235,6 +229,7 @@ def diff(before: Path, after: Path) -> None:
     from dally.cli.printing import print_table
     from dally.core.units import show_time
     from dally.profiler.document import read_profile
+    from dally.profiler.stalls import RUNS
 
     old, new = read_profile(before), read_profile(after)
     rows = []
@@ -246,7 +241,7 @@ def diff(before: Path, after: Path) -> None:
         verdict = "within the noise" if abs(change) <= 2 * noise else ("slower" if change > 0 else "faster")
         rows.append(
             (
-                _NAMES[name],
+                RUNS[name],
                 show_time(a.step),
                 show_time(b.step),
                 f"{100 * change / a.step:+.1f} %",
