@@ -149,7 +149,7 @@ def test_interruptions_make_spot_slower_but_its_price_is_lower() -> None:
 
 
 def test_slow_preparation_in_a_profile_slows_machines_with_few_cpus(tmp_path: Path) -> None:
-    slow = profile(runs={**profile().runs, "cached": run(4.0, data="cached")}, stalls={})
+    slow = profile(runs={**profile().runs, "cached": run(4.0, data="cached", wait=3.8)}, stalls={})
     slow = profile(runs=slow.runs)
     from dally.profiler.stalls import stalls
 
