@@ -43,7 +43,9 @@ def here(tmp_path: Path) -> Path:
 @pytest.mark.torch
 def test_a_live_job_is_shown_beside_what_its_profile_predicts(here: Path, tmp_path: Path) -> None:
     script, profile = SCRIPTS / "reporting.py", tmp_path / "p.yaml"
-    profiled(profile, "-n", "2", "--no-trace", "--threads", "1", "--only", "all", "--only", "one", script, "0.15", "1000")
+    profiled(
+        profile, "-n", "2", "--no-trace", "--threads", "1", "--only", "all", "--only", "one", script, "0.15", "1000"
+    )
     topology = load_cluster(str(here))
     database = Database(f"sqlite:///{tmp_path}/dally.db")
     database.prepare(topology, policy="fifo")
@@ -120,5 +122,8 @@ def test_what_nobody_knows_is_not_predicted(here: Path, tmp_path: Path) -> None:
 def test_a_step_at_full_speed_is_one_on_as_many_devices(tmp_path: Path) -> None:
     path = written(tmp_path)
     runs = read_profile(path).runs
-    references = [to_job(read_spec({"command": ["x"], "gpus": gpus, "profile": str(path)}), "1", 0.0).reference for gpus in (1, 2, 8)]
+    references = [
+        to_job(read_spec({"command": ["x"], "gpus": gpus, "profile": str(path)}), "1", 0.0).reference
+        for gpus in (1, 2, 8)
+    ]
     assert references == [runs["one"].step, runs["all"].step, None]

@@ -25,7 +25,9 @@ RUNS = ("--no-trace", "--threads", "1", "--only", "one", "--only", "cached")
         ("elsewhere", 8, 2),
     ],
 )
-def test_a_loop_in_this_style_is_measured_with_both_kinds_of_data(style: str, batch: int, layers: int, tmp_path: Path) -> None:
+def test_a_loop_in_this_style_is_measured_with_both_kinds_of_data(
+    style: str, batch: int, layers: int, tmp_path: Path
+) -> None:
     found = profiled(tmp_path / "p.yaml", *RUNS, STYLES, style)
     assert found["status"] == "complete" and {"one", "cached"} <= set(found["runs"])
     assert found["batch"] == batch
