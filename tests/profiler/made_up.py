@@ -25,8 +25,8 @@ def profile(**changes: object) -> Profile:
     runs = {
         "one": run(0.100, processes=1),
         "all": run(0.120, silent=0.100),
-        "cold": run(0.200, data="cold", read=2e6),
-        "cached": run(0.150, data="cached"),
+        "cold": run(0.200, data="cold", read=2e6, wait=0.080),
+        "cached": run(0.150, data="cached", wait=0.030),
     }
     layers = [
         Layer(

@@ -149,7 +149,7 @@ def test_interruptions_make_spot_slower_but_its_price_is_lower() -> None:
 
 
 def test_slow_preparation_in_a_profile_slows_machines_with_few_cpus(tmp_path: Path) -> None:
-    slow = profile(runs={**profile().runs, "cached": run(4.0, data="cached")}, stalls={})
+    slow = profile(runs={**profile().runs, "cached": run(4.0, data="cached", wait=3.8)}, stalls={})
     slow = profile(runs=slow.runs)
     from dally.profiler.stalls import stalls
 
@@ -312,3 +312,24 @@ def test_a_plot_and_a_page_are_written_where_they_are_asked_for(tmp_path: Path) 
     dally("profile", "show", written(tmp_path), "--html", tmp_path / "page.html")
     assert "p3.16xlarge" in (tmp_path / "plot.html").read_text()
     assert "What if" in (tmp_path / "page.html").read_text()
+
+
+def test_an_option_that_cannot_change_anything_says_so(tmp_path: Path) -> None:
+    from profiler.conftest import dally
+
+    runs = {**profile().runs, "cold": run(0.151, data="cold", read=2e6, wait=0.031)}
+    from dally.profiler.stalls import stalls
+
+    path = written(tmp_path, runs=runs, stalls=stalls(runs))
+    said = " ".join(dally("profile", "whatif", path, "--disk", "1GB/s", "--workers", "4", "--json").stderr.split())
+    assert "the disk was not seen to hold training up in this profile: --disk changes nothing" in said
+    assert "--workers changes nothing" not in said
+
+
+def test_a_longer_step_that_did_not_wait_for_data_is_not_called_a_data_stall() -> None:
+    from dally.profiler.stalls import largest, stalls
+
+    busy = {"one": run(0.100, processes=1), "all": run(0.101), "cached": run(0.150, data="cached", wait=0.001)}
+    found = stalls(busy)
+    assert found["prep"].contradicted and not found["prep"].clear and largest(found) is None
+    assert "did not wait" in found["prep"].verdict

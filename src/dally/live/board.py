@@ -45,13 +45,19 @@ class Board:
             row = self._draft(changed, entry.job, now)
             _over(row, now, "moved")
             row["history"].append({"number": len(row["history"]) + 1, "machines": machines(entry.placement, topology),
-                                   "decided": now, "began": None, "ended": None, "how": None})  # fmt: skip
+                                   "decided": now, "began": None, "ended": None, "how": None,
+                                   "step": None})  # fmt: skip
         elif isinstance(entry, ev.Started):
             row = self._draft(changed, entry.job, now)
             row["attempts"] += 1
             row["started"] = now if row["started"] is None else row["started"]
             if row["history"]:
                 row["history"][-1]["began"] = now
+        elif isinstance(entry, ev.Measured):
+            if entry.step_time > 0:
+                row = self._draft(changed, entry.job, now)
+                if row["history"] and row["history"][-1]["ended"] is None:
+                    row["history"][-1]["step"] = entry.step_time
         elif isinstance(entry, ev.Yielded):
             _over(self._draft(changed, entry.job, now), now, "preempted, with a checkpoint")
         elif isinstance(entry, (ev.StartFailed, ev.Interrupted)):

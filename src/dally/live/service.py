@@ -28,6 +28,7 @@ from dally.live.board import Row, machines
 from dally.live.driver import Driver, Hooks, Reopen, Wanted
 from dally.live.engine import Engine
 from dally.live.errors import Conflict, NotFound, NotLeader, Unavailable
+from dally.live.expected import Expectations
 from dally.live.intake import Intake
 from dally.live.lead import Leadership
 from dally.live.local.output import output_folder, read_output
@@ -63,6 +64,7 @@ class Service:
         self._recent: deque[tuple[int, str]] = deque(maxlen=RECENT)
         self._news = threading.Condition()
         self._status = "starting"
+        self._expectations: Expectations | None = None
 
     # --- leading ----------------------------------------------------------------------------------------------
 
@@ -298,7 +300,17 @@ class Service:
         row["history"] = [{**each, **{name: unix(each[name]) for name in times if each[name] is not None}}
                           for each in (kept["history"] if kept else ())]  # fmt: skip
         row["cause"] = kept["cause"] if kept else None
+        named, expected = driver.specs[id].model or driver.specs[id].profile, self._expected(driver)
+        for each in row["history"]:
+            each["step"] = expected.step(named, each["machines"], each.get("step"))
+        row["step"] = row["history"][-1]["step"] if row["history"] else None
         return row
+
+    def _expected(self, driver: Driver) -> Expectations:
+        topology, found = driver.scheduler.view.topology, self._expectations
+        if found is None or found.topology is not topology:
+            found = self._expectations = Expectations(topology)
+        return found
 
     def _row(self, driver: Driver, job: str) -> Row:
         submission, spec = driver.submissions[job], driver.specs[job]
@@ -362,13 +374,15 @@ class Service:
         if row is None:
             raise NotFound(f"there is no job {id}")
         if id in driver.scheduler.jobs:
-            return {**foresight.explained(driver, id), "name": row["name"], "user": row["user"], "cause": row["cause"]}
+            known = {name: row[name] for name in ("name", "user", "cause", "step")}
+            return {**foresight.explained(driver, id), **known}
         left = None if row["until"] is None else max(0.0, row["until"] - time.time())
         return {"id": id, "name": row["name"], "user": row["user"], "state": row["state"], "gpus": row["gpus"],
                 "gpu_type": row["spec"].get("gpu_type"), "reason": row["reason"], "why": row["why"],
                 "until": row["until"], "until_in": left,
                 "lasts": None, "preemptions": 0, "evidence": [], "ahead": None, "free": None, "machines": None,
-                "level": None, "speed": None, "estimate": None, "alternatives": []}  # fmt: skip
+                "level": None, "speed": None, "step": row["step"], "estimate": None,
+                "alternatives": []}  # fmt: skip
 
     def dry_run(self, spec: JobSpec, user: str) -> dict[str, Any]:
         """What would become of it; changes nothing."""

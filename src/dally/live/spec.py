@@ -368,8 +368,8 @@ def check_model(spec: JobSpec) -> None:
 
 
 def _reference(spec: JobSpec) -> float | None:
-    """Seconds of a step at full speed, where a measured profile says so. One that was there at submission and is gone
-    now says nothing: a job that was accepted is never refused later."""
+    """Seconds of a step at full speed, where a profile was measured on as many devices. One that was there at
+    submission and is gone now says nothing: a job that was accepted is never refused later."""
     if spec.profile is None or not spec.profile.endswith((".yaml", ".yml")):
         return None
     from pathlib import Path
@@ -380,8 +380,8 @@ def _reference(spec: JobSpec) -> float | None:
         runs = read_profile(Path(spec.profile)).runs
     except UserError:
         return None
-    run = runs.get("all") or runs.get("one")
-    return None if run is None else run.step
+    measured = (run.step for run in (runs.get("all"), runs.get("one")) if run and run.processes == spec.total_gpus)
+    return next(measured, None)
 
 
 def _output(spec: JobSpec, id: str) -> str | None:

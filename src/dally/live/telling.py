@@ -19,6 +19,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found["machines"]:
         speed = f", at {found['speed']:.0%} of its reference speed" if found["speed"] not in (None, 1.0) else ""
         yield _line("Where", f"{_machines(found['machines'])}, within one {found['level']}{speed}")
+    if found.get("step") is not None:
+        yield _line("Step", step_text(found["step"]))
     if found["why"] is not None:
         yield _line("Why", f"{found['why']} [{found['reason']}]")
     if found.get("until_in") is not None:
@@ -34,6 +36,18 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield _line("Sooner" if number == 0 else "", f"{other['change']}: {estimate_text(other['estimate'])}")
     if found["estimate"] is not None and found["estimate"]["median"] and not found["alternatives"]:
         yield _line("Sooner", "nothing that was tried would start it sooner: submitted anew it begins at the end again")
+
+
+def step_text(step: dict[str, Any]) -> str:
+    """What a step takes and what it should take."""
+    measured, predicted = step["measured"], step["predicted"]
+    said = "not measured yet" if measured is None else f"{show_time(measured)} measured"
+    if predicted is None:
+        return said
+    off = "" if step["error"] is None else f" ({100 * step['error']:+.1f} %)"
+    parts = [f"compute {show_time(step['compute'])}"]
+    parts += [f"{name} {show_time(step[name])}" for name in ("exchange", "data") if step[name] > 0]
+    return f"{said}, {show_time(predicted)} predicted{off}: {', '.join(parts)}"
 
 
 def _line(label: str, text: str) -> str:

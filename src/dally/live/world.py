@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dally.core import events as ev
@@ -370,7 +370,9 @@ class LiveWorld:
             self._queue.remove(attempt)
             self._told[attempt.key] = attempt
             names = tuple(self.topology.machine_names[machine] for machine, _ in attempt.placement.slices)
-            self.engine.start(Order(*attempt.key, attempt.placement, names, self.programs[attempt.job],
+            program = self.programs[attempt.job]
+            program = replace(program, reference=self.references.get(attempt.job, program.reference))
+            self.engine.start(Order(*attempt.key, attempt.placement, names, program,
                                     restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
             self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
 

@@ -42,11 +42,27 @@ class Stall(_Part):
     percent: float
     spread: Seconds
     spread_percent: Seconds
+    seen: float | None = None  # seconds by which steps were blocked longer on the DataLoader; of data stalls
 
     @property
     def clear(self) -> bool:
-        """More than two standard deviations away from nothing."""
-        return self.seconds > 2 * self.spread
+        """More than two standard deviations away from nothing, and not contradicted by what steps waited for."""
+        return not self.within_noise and not self.contradicted
+
+    @property
+    def within_noise(self) -> bool:
+        return self.seconds <= 2 * self.spread
+
+    @property
+    def contradicted(self) -> bool:
+        """Steps took longer but did not wait for data: the host was busier, or workers took the devices' CPUs."""
+        return self.seen is not None and self.seen < 0.2 * self.seconds
+
+    @property
+    def verdict(self) -> str:
+        if self.within_noise:
+            return "within the noise"
+        return "not the data: steps did not wait for them" if self.contradicted else ""
 
 
 class Device(_Part):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dally.core.errors import UserError
 from dally.core.units import show_bytes, show_time
-from dally.profiler.stalls import TITLES
+from dally.profiler.stalls import RUNS, TITLES
 
 if TYPE_CHECKING:
     from dally.profiler.document import Profile
@@ -22,14 +22,16 @@ _COLOURS = {
     "prep": "#54a24b",
     "fetch": "#b279a2",
 }
+_NAMES = {"prep": "CPU", "fetch": "disk"}  # as the tables call them
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222;
   background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+.wide { overflow-x: auto } /* on a narrow page it is the table that is pushed aside, not the page */
 table { border-collapse: collapse; width: 100%; font-size: 14px }
-th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid #ddd }
+th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
-svg { width: 100%; height: auto } .note { color: #666; font-size: 13px }
+svg { width: 100%; min-width: 34rem; height: auto } .note { color: #666; font-size: 13px }
 @media (prefers-color-scheme: dark) {
   body { color: #ddd; background: #161616 } th, td { border-color: #444 }
   svg text { fill: #ddd } .note { color: #aaa } }
@@ -67,7 +69,7 @@ def page(profile: Profile, answers: Sequence[Answer] = ()) -> str:
                 row.kind,
                 f"{row.parameters:,}",
                 show_bytes(row.gradient_bytes),
-                *(show_time((row.measured or {}).get(key, 0.0)) for key in ("forward", "backward")),
+                *(_time((row.measured or {}).get(key, 0.0)) for key in ("forward", "backward")),
             )
             for row in profile.model.layers
         )
@@ -83,7 +85,11 @@ def page(profile: Profile, answers: Sequence[Answer] = ()) -> str:
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{top}</tr>{body}</table>"
+    return f"<div class=wide><table><tr>{top}</tr>{body}</table></div>"
+
+
+def _time(seconds: float) -> str:
+    return show_time(seconds) if seconds else "–"
 
 
 def _stall_table(profile: Profile) -> str:
@@ -93,7 +99,7 @@ def _stall_table(profile: Profile) -> str:
             show_time(s.seconds),
             f"{s.percent:.1f} %",
             f"± {show_time(s.spread)}",
-            "" if s.clear else "within the noise",
+            s.verdict,
         )
         for name, s in profile.stalls.items()
     )
@@ -103,23 +109,23 @@ def _stall_table(profile: Profile) -> str:
 def _run_table(profile: Profile) -> str:
     rows = [
         (
-            name,
+            RUNS[name],
             str(r.processes),
             str(r.machines),
             show_time(r.step),
             f"± {100 * r.spread / r.step:.1f} %",
-            show_time(r.wait),
+            _time(r.wait),
         )
         for name, r in profile.runs.items()
     ]
     rows += [
         (
-            f"apart {r.link}",
+            f"over several machines, synthetic {r.link}".strip(),
             str(r.processes),
             str(r.machines),
             show_time(r.step),
             f"± {100 * r.spread / r.step:.1f} %",
-            show_time(r.wait),
+            _time(r.wait),
         )
         for r in profile.apart
     ]
@@ -130,7 +136,7 @@ def _answer_table(answers: Sequence[Answer]) -> str:
     rows = (
         (
             a.change,
-            *(show_time(s) for s in (a.seconds, a.compute, a.interconnect, a.network, a.prep, a.fetch)),
+            *(_time(s) for s in (a.seconds, a.compute, a.interconnect, a.network, a.prep, a.fetch)),
             f"{a.samples_per_second:,.1f}",
             a.next_stall,
         )
@@ -162,17 +168,19 @@ def _bars(profile: Profile) -> str:
             width = 560 * seconds / longest
             shapes.append(
                 f"<rect x={x:.1f} y={y} width={width:.1f} height=24 fill='{_COLOURS[name]}'>"
-                f"<title>{escape(name)}: {show_time(seconds)}</title></rect>"
+                f"<title>{_NAMES.get(name, name)}: {show_time(seconds)}</title></rect>"
             )
             x += width
         total = sum(seconds for _, seconds in parts)
         shapes.append(f"<text x={x + 6:.1f} y={y + 17} font-size=13>{show_time(total)}</text>")
+    drawn = [name for name in _COLOURS if any(name == part for _, parts in bars for part, _ in parts)]
     legend = "".join(
-        f"<rect x={150 + 130 * i} y={16 + 34 * len(bars)} width=12 height=12 fill='{colour}'/>"
-        f"<text x={167 + 130 * i} y={27 + 34 * len(bars)} font-size=12>{name}</text>"
-        for i, (name, colour) in enumerate(_COLOURS.items())
+        f"<rect x={150 + 130 * i} y={16 + 34 * len(bars)} width=12 height=12 fill='{_COLOURS[name]}'/>"
+        f"<text x={167 + 130 * i} y={27 + 34 * len(bars)} font-size=12>{_NAMES.get(name, name)}</text>"
+        for i, name in enumerate(drawn)
     )
-    return f"<svg viewBox='0 0 820 {44 + 34 * len(bars)}' role=img aria-label='stalls'>{''.join(shapes)}{legend}</svg>"
+    whole = f"<svg viewBox='0 0 820 {44 + 34 * len(bars)}' role=img aria-label='stalls'>"
+    return f"<div class=wide>{whole}{''.join(shapes)}{legend}</svg></div>"
 
 
 def _timeline(moments: Sequence[dict[str, Any]]) -> str:
@@ -191,4 +199,5 @@ def _timeline(moments: Sequence[dict[str, Any]]) -> str:
     shapes.append(
         f"<text x=80 y=104 font-size=12>0</text><text x=800 y=104 text-anchor=end font-size=12>{show_time(end)}</text>"
     )
-    return f"<svg viewBox='0 0 820 112' role=img aria-label='timeline of a step'>{''.join(shapes)}</svg>"
+    whole = "<svg viewBox='0 0 820 112' role=img aria-label='timeline of a step'>"
+    return f"<div class=wide>{whole}{''.join(shapes)}</svg></div>"

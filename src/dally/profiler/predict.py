@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +64,25 @@ def subject_of(text: str) -> Subject:
     if Path(text).is_file():
         raise UserError(f"{text}: a profile ends in .yaml")
     return Subject(find_model(text))
+
+
+def beside(model: Model, profile: Profile, ranks: int) -> Model:
+    """The profile's model as it computes with so many ranks on one machine of the kind it was measured on.
+
+    Its table adds up to the step of `all` ranks without exchange. One rank takes what one took alone. In between, ranks
+    are in each other's way from the moment there are more of them than cores for their threads (or, if all had
+    cores enough, from the second on: they share caches and memory), each as much as the next.
+    """
+    one, together = profile.runs.get("one"), profile.runs.get("all")
+    if one is None or together is None or not together.silent or together.processes < 2:
+        return model
+    room = max(1.0, profile.device.cores / profile.device.threads)
+    room = room if room < together.processes else 1.0
+    each = max(0.0, together.silent - one.step) / (together.processes - room)
+    by = (one.step + each * max(0.0, ranks - room)) / together.silent
+    layers = tuple(replace(layer, measured=layer.measured and layer.measured.times(by)) for layer in model.layers)
+    update = None if model.measured_update is None else model.measured_update * by
+    return replace(model, layers=layers, measured_update=update)
 
 
 @dataclass(frozen=True, slots=True)

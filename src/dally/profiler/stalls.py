@@ -11,6 +11,12 @@ from math import hypot
 
 from dally.profiler.document import Run, Stall
 
+RUNS = {
+    "one": "one device, synthetic",
+    "all": "all devices, synthetic",
+    "cold": "real data, cold cache",
+    "cached": "real data, cached",
+}
 TITLES = {
     "interconnect": "interconnect: waiting for the other devices of the machine",
     "network": "network: waiting for other machines",
@@ -19,10 +25,16 @@ TITLES = {
 }
 
 
-def difference(slower: Run, faster: Run, of: Run) -> Stall:
+def difference(slower: Run, faster: Run, of: Run, *, data: bool = False) -> Stall:
     seconds = slower.step - faster.step
     spread = hypot(slower.spread, faster.spread)
-    return Stall(seconds=seconds, percent=100 * seconds / of.step, spread=spread, spread_percent=100 * spread / of.step)
+    return Stall(
+        seconds=seconds,
+        percent=100 * seconds / of.step,
+        spread=spread,
+        spread_percent=100 * spread / of.step,
+        seen=slower.wait - faster.wait if data else None,
+    )
 
 
 def stalls(runs: Mapping[str, Run], apart: Sequence[Run] = ()) -> dict[str, Stall]:
@@ -34,9 +46,9 @@ def stalls(runs: Mapping[str, Run], apart: Sequence[Run] = ()) -> dict[str, Stal
     if all_ and apart:
         found["network"] = difference(apart[-1], all_, all_)
     if all_ and cached:
-        found["prep"] = difference(cached, all_, cached)
+        found["prep"] = difference(cached, all_, cached, data=True)
     if cold and cached:
-        found["fetch"] = difference(cold, cached, cold)
+        found["fetch"] = difference(cold, cached, cold, data=True)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dally.cli.live.common import client, clock, json_option, print_json, where
+from dally.live.telling import step_text
 
 
 @click.command()
@@ -28,14 +29,16 @@ def command(job: str, as_json: bool) -> None:
         print(f"{label:<11} {value}")
     for attempt in row["history"]:
         ended = f"{clock(attempt['ended'])}, {attempt['how'] or 'ended'}" if attempt["ended"] else "now"
-        print(f"attempt {attempt['number']:<3} {where(attempt['machines'])} from {clock(attempt['began'])} to {ended}")
+        step = f"; step {step_text(attempt['step'])}" if len(row["history"]) > 1 and attempt.get("step") else ""
+        place = where(attempt["machines"])
+        print(f"attempt {attempt['number']:<3} {place} from {clock(attempt['began'])} to {ended}{step}")
 
 
 def _pairs(row: dict[str, Any]) -> list[tuple[str, str]]:
     spec = dict(row["spec"])
     pairs = [("id", row["id"]), ("name", row["name"]), ("user", row["user"] or "–"), ("queue", row["queue"] or "–"),
              ("state", row["state"]), ("why", row["why"]), ("gpus", str(row["gpus"])),
-             ("where", where(row["machines"])),
+             ("where", where(row["machines"])), ("step", step_text(row["step"]) if row.get("step") else None),
              ("submitted", clock(row["submitted"])), ("started", clock(row["started"])), ("ended", clock(row["ended"])),
              ("exit code", row["exit_code"]), ("restarts", str(row["restarts"])),
              ("command", shlex.join(spec.pop("command", [])))]  # fmt: skip

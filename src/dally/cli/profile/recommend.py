@@ -146,12 +146,18 @@ def _draw(listed: list[Configuration], path: Path, title: str) -> None:
     from dally.core.errors import UserError
 
     figure = go.Figure()
-    for name, members in (("other", [c for c in listed if not c.front]), ("front", [c for c in listed if c.front])):
+    groups = (
+        ("other", [c for c in listed if not c.front], {"color": "#9aa5b1", "size": 6}),
+        ("front: nothing is faster and cheaper", [c for c in listed if c.front], {"color": "#e45756", "size": 8}),
+        ("recommended", [c for c in listed if c.recommended], {"color": "#2b7a3d", "size": 16, "symbol": "star"}),
+    )
+    for name, members, marker in groups:
         figure.add_scatter(
             x=[c.hours for c in members],
             y=[c.cost for c in members],
             name=name,
-            mode="lines+markers" if name == "front" else "markers",
+            mode="lines+markers" if name.startswith("front") else "markers",
+            marker=marker,
             error_x={
                 "type": "data",
                 "symmetric": False,
@@ -162,13 +168,28 @@ def _draw(listed: list[Configuration], path: Path, title: str) -> None:
             text=[f"{c.count} × {c.instance}" for c in members],
             hovertemplate="%{text}<br>%{x:.3g} h, $%{y:,.2f}<extra></extra>",
         )
+    hours, costs = [c.hours for c in listed], [c.cost for c in listed]
     figure.update_layout(
         title=f"{title}: hours against dollars",
-        xaxis={"type": "log", "title": "hours"},
-        yaxis={"type": "log", "title": "US dollars"},
+        xaxis={"type": "log", "title": "hours", "tickvals": _marks(hours), "ticktext": _labels(hours)},
+        yaxis={"type": "log", "title": "US dollars", "tickvals": _marks(costs), "ticktext": _labels(costs)},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
         template="plotly_white",
+        margin={"l": 60, "r": 20},
     )
     try:
         figure.write_html(path, include_plotlyjs=True)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _marks(values: list[float]) -> list[float]:
+    """1, 2, 5, 10 … around the values, for a logarithmic axis."""
+    if not values:
+        return []
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return [step * 10.0**power for power in range(low, high + 1) for step in (1, 2, 5)]
+
+
+def _labels(values: list[float]) -> list[str]:
+    return [f"{mark:,.10g}" for mark in _marks(values)]

@@ -178,7 +178,8 @@ def _keep(found: Found, out: Path, quiet: bool) -> None:
         if found.log:
             out.with_suffix(".log").write_text(found.log)
         where = f" (its output is in {out.with_suffix('.log')})" if found.log else ""
-        raise UserError(f"nothing could be measured: {'; '.join(found.troubles) or 'no run was made'}{where}")
+        why = "; ".join(found.troubles) or "no step was like the others"
+        raise UserError(f"nothing could be measured: {why}{where}")
     write_profile(profile, out)
     if found.troubles and found.log:
         out.with_suffix(".log").write_text(found.log)

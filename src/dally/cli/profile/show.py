@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     from dally.profiler.document import Profile
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
-_NAMES = {
-    "one": "one device, synthetic",
-    "all": "all devices, synthetic",
-    "cold": "real data, cold cache",
-    "cached": "real data, cached",
-}
 
 
 @click.command()
@@ -54,13 +48,13 @@ def show(profile: Path, as_json: bool, layers: bool, html: Path | None) -> None:
 def print_profile(found: Profile) -> None:
     from dally.cli.printing import console, print_notes, print_pairs, print_table
     from dally.core.units import show_bytes, show_time
-    from dally.profiler.stalls import TITLES, largest
+    from dally.profiler.stalls import RUNS, TITLES, largest
 
     rows = []
     for name, run in found.runs.items():
         rows.append(
             (
-                _NAMES[name],
+                RUNS[name],
                 str(run.processes),
                 str(run.machines),
                 show_time(run.step),
@@ -95,7 +89,7 @@ def print_profile(found: Profile) -> None:
                     show_time(s.seconds),
                     f"{s.percent:.1f} %",
                     f"± {show_time(s.spread)}",
-                    "" if s.clear else "within the noise",
+                    s.verdict,
                 )
                 for name, s in found.stalls.items()
             ],
@@ -117,7 +111,7 @@ def print_profile(found: Profile) -> None:
                 f"{found.mfu:.1%} of {found.device.peak / 1e12:.3g} TFLOP/s ({found.device.peak_source})",
             )
         )
-    if found.host_share is not None:
+    if found.host_share is not None and found.host_share > 0:
         pairs.append(
             ("of the interconnect stall", f"{show_time(found.host_share)} are ranks in each other's way on the host")
         )
@@ -235,6 +229,7 @@ def diff(before: Path, after: Path) -> None:
     from dally.cli.printing import print_table
     from dally.core.units import show_time
     from dally.profiler.document import read_profile
+    from dally.profiler.stalls import RUNS
 
     old, new = read_profile(before), read_profile(after)
     rows = []
@@ -246,7 +241,7 @@ def diff(before: Path, after: Path) -> None:
         verdict = "within the noise" if abs(change) <= 2 * noise else ("slower" if change > 0 else "faster")
         rows.append(
             (
-                _NAMES[name],
+                RUNS[name],
                 show_time(a.step),
                 show_time(b.step),
                 f"{100 * change / a.step:+.1f} %",

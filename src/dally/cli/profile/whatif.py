@@ -64,7 +64,17 @@ def whatif(
     )
     asked = usual(found) if change == Change() else [Change(), change]
     answers = [what_if(found, model, each) for each in asked]
+    notes = [
+        f"the {what} was not seen to hold training up in this profile: {option} changes nothing"
+        for stall, what, option, given in (
+            ("prep", "CPU", "--workers", workers),
+            ("fetch", "disk", "--cache", cache),
+            ("fetch", "disk", "--disk", disk),
+        )
+        if given is not None and not (stall in found.stalls and found.stalls[stall].clear)
+    ]
     if as_json:
+        print_notes(notes)
         click.echo(json.dumps([{**asdict(a), "next_stall": a.next_stall} for a in answers], indent=1))
         return
     print_table(
@@ -79,4 +89,5 @@ def whatif(
             for a in answers
         ],
     )
-    print_notes(["links are those that explain the measured steps; without a run over several machines, 10 Gbit/s"])
+    links = "links are those that explain the measured steps; without a run over several machines, 10 Gbit/s"
+    print_notes([links, *notes])

@@ -137,7 +137,7 @@ def show(service: Service, caller: Who, id: JobPath) -> Response:
 # every explanation has all of these: a job that is kept back has no place in the queue yet, and less to tell
 _EXPLAINED: dict[str, Any] = {
     **dict.fromkeys(("name", "user", "gpu_type", "policy", "now", "lasts", "reason", "why", "until", "until_in",
-                     "ahead", "free", "machines", "level", "speed", "estimate")),
+                     "ahead", "free", "machines", "level", "speed", "step", "estimate")),
     "preemptions": 0, "evidence": [], "alternatives": [],
 }  # fmt: skip
 

@@ -32,15 +32,28 @@ class JobRow(BaseModel):
     until: float | None
 
 
+class StepRow(BaseModel):
+    """Seconds of a step on the GPUs of an attempt, without neighbours; None where nothing is known."""
+
+    predicted: float | None  # by the job's profile or model and the cluster's links
+    compute: float | None  # of it
+    exchange: float | None  # of it: communication that nothing hides
+    data: float | None  # of it: waiting for batches to be prepared, where the profile saw that
+    measured: float | None  # as the job last said, the median of its last steps
+    error: float | None  # predicted / measured − 1
+
+
 class AttemptRow(BaseModel):
     number: int
     machines: dict[str, list[int]] | None
     began: float | None
     ended: float | None
     how: str | None
+    step: StepRow | None
 
 
 class JobDetail(JobRow):
+    step: StepRow | None  # of the newest attempt
     spec: dict[str, Any]
     history: list[AttemptRow]
 

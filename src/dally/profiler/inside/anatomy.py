@@ -8,6 +8,7 @@ ready to the next. Gradients are sent when they are ready, so their moments are 
 from __future__ import annotations
 
 from collections.abc import Generator
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -35,71 +36,85 @@ class _Layers:
 
 
 class _Stopwatch:
-    """Collects the moments of one step."""
+    """Collects the moments of one step: layers called, backward passes begun and ended, gradients ready, in order."""
 
     def __init__(self, session: Session, root: Any, layers: _Layers) -> None:
         self.session, self.layers = session, layers
-        self.forward: list[tuple[str, Any]] = []
-        self.ready: list[tuple[str, Any]] = []
-        self.backward_began: Any = None
-        self._handles: list[Any] = []
+        self.moments: list[tuple[str, str, Any]] = []
+        self._backward = 0
+        self._handles: list[Any] = [root.register_forward_pre_hook(lambda *_: self._mark("root", ""))]
         for name, module in layers.modules.items():
             self._handles.append(module.register_forward_pre_hook(self._call(name)))
             for parameter in module.parameters(recurse=False):
                 if layers.owner.get(id(parameter)) == name:
                     self._handles.append(parameter.register_post_accumulate_grad_hook(self._ready(name)))
-        self._root_began: Any = None
-        self._handles.append(root.register_forward_pre_hook(self._root))
 
-    def _root(self, module: Any, args: Any) -> None:
-        self._root_began = self._now()
-
-    def _now(self) -> Any:
+    def _mark(self, what: str, name: str) -> None:
         assert self.session.clock is not None
-        return self.session.clock.mark()
+        self.moments.append((what, name, self.session.clock.mark()))
 
     def _call(self, name: str) -> Any:
         def before(module: Any, args: Any) -> None:
-            # What comes before the first layer (reshaping, positions) is the first layer's.
-            self.forward.append((name, self._root_began if not self.forward else self._now()))
+            if not self._backward:  # activations that are computed again belong to the backward pass
+                self._mark("call", name)
 
         return before
 
     def _ready(self, name: str) -> Any:
-        return lambda parameter: self.ready.append((name, self._now()))
+        return lambda parameter: self._mark("ready", name)
 
-    def backward_begins(self) -> None:
-        self.backward_began = self._now()
+    def backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._mark("backward", "")
+        self._backward += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._backward -= 1
+            self._mark("end", "")
 
     def close(self) -> None:
         for handle in self._handles:
             handle.remove()
 
+    @property
+    def whole(self) -> bool:
+        return {"call", "backward", "ready"} <= {what for what, _, _ in self.moments}
+
     def seconds(self) -> tuple[dict[str, float], dict[str, float], list[str]]:
-        """Forward and backward seconds by layer, and layers in the order their last gradient was ready."""
+        """Forward and backward seconds by layer, and layers in the order their last gradient was ready.
+
+        With gradient accumulation there are several passes of each kind, one after another.
+        """
         clock = self.session.clock
         assert clock is not None
         ahead = dict.fromkeys(self.layers.modules, 0.0)
         back = dict.fromkeys(self.layers.modules, 0.0)
-        moments = [moment for _, moment in self.forward] + [self.backward_began]
-        for (name, _), start, end in zip(self.forward, moments, moments[1:], strict=False):
-            ahead[name] += max(0.0, clock.between(start, end))
-        last = self.backward_began
         order: dict[str, None] = {}
-        for name, moment in self.ready:
-            back[name] += max(0.0, clock.between(last, moment))
-            last = moment
-            order.pop(name, None)
-            order[name] = None
+        for (what, name, at), (following, after, then) in pairwise(self.moments):
+            took = max(0.0, clock.between(at, then))
+            if what == "call":
+                ahead[name] += took
+            elif what == "root" and following == "call":
+                ahead[after] += took  # what comes before the first layer (reshaping, positions) is the first layer's
+            elif following == "ready":
+                back[after] += took
+        for what, name, _ in self.moments:
+            if what == "ready":
+                order.pop(name, None)
+                order[name] = None
         return ahead, back, list(order)
 
 
 def anatomy(session: Session, steps: int) -> Generator[None, Interval, None]:
     root = session.ddp.module if session.ddp is not None else session.root
     if root is None or session.clock is None:
-        session.note("no module was seen to be called, so there is no layer table")
+        session.note("no module holds what the optimiser trains, so there is no layer table")
         return
     import torch
+
+    if _compiled(root):
+        session.note("the model is compiled: its step is timed as a whole, and there is no layer table")
+        return
 
     layers = _Layers(root)
     original = torch.autograd.backward
@@ -112,15 +127,14 @@ def anatomy(session: Session, steps: int) -> Generator[None, Interval, None]:
             watch = _Stopwatch(session, root, layers)
 
             def backward(*args: Any, _watch: _Stopwatch = watch, **kwargs: Any) -> Any:
-                _watch.backward_begins()
-                return original(*args, **kwargs)
+                return _watch.backward(original, *args, **kwargs)
 
             torch.autograd.backward = backward
             session.update_seconds.clear()
             interval = yield
             watch.close()
             session.clock.settle()
-            if watch.backward_began is None or not watch.forward or not watch.ready:
+            if not watch.whole:
                 continue
             one, another, order = watch.seconds()
             ahead.append(one)
@@ -164,6 +178,17 @@ def anatomy(session: Session, steps: int) -> Generator[None, Interval, None]:
         buckets=_buckets(session),
         peak=peak_flops(session.device) if session.device.type == "cpu" else None,
     )
+
+
+def _compiled(root: Any) -> bool:
+    """Whether torch.compile is at work on it: hooks would be compiled into it."""
+    import gc
+
+    parts = set(root.modules())
+    if any(getattr(module, "_compiled_call_impl", None) is not None for module in parts):
+        return True
+    wrapped = (thing._orig_mod for thing in gc.get_objects() if type(thing).__name__ == "OptimizedModule")
+    return any(module in parts for module in wrapped)
 
 
 def _total(ahead: dict[str, float], back: dict[str, float]) -> float:

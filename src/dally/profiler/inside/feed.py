@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dally.profiler.inside.session import Session
 
+_KEPT = "_dally_batch"  # on a loader: the batch it gives for ever
 _UNKNOWN_LENGTH = 50  # batches of a loader without a length, where nobody trains on it
 
 
@@ -27,9 +28,12 @@ class Feed:
             session.cold.begin()  # before the loader's workers are forked, so that they inherit it
         session.fed(self, starts=True)
         started = time.perf_counter()
-        self._real = begin(loader)
-        if self._synthetic:
-            self._batch = self._first_batch()
+        if self._synthetic and _KEPT in vars(loader):
+            self._batch = vars(loader)[_KEPT]  # begun again: the same data are resident already
+        else:
+            self._real = begin(loader)
+            if self._synthetic:
+                self._batch = vars(loader)[_KEPT] = self._first_batch()
         session.waited(time.perf_counter() - started)
 
     def _first_batch(self) -> Any:

@@ -120,7 +120,12 @@ def _hook_ends() -> None:
             place = traceback.extract_tb(where)
             last = next((frame for frame in reversed(place) if "dally/profiler" not in frame.filename), None)
             at = f"{last.filename}, line {last.lineno}" if last else ""
-            _session.record.write("error", text=f"{kind.__name__}: {error}"[:500], where=at)
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+            # Of a child's traceback the last line says why.
+            text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+            if issubclass(kind, EOFError):
+                text += " (a profiled script gets no standard input)"
+            _session.record.write("error", text=f"{kind.__name__}: {text}"[:500], where=at)
         say(kind, error, where)
 
     sys.excepthook = excepthook

@@ -29,7 +29,7 @@ class Finished(SystemExit):
 
 
 class Interval(NamedTuple):
-    """From the end of one step to the end of the next. Clean: nothing but training on one loader happened."""
+    """From the end of one step to the end of the next. Clean: nothing but what every step does happened in it."""
 
     start: Any
     end: Any
@@ -57,15 +57,16 @@ class Session:
         self.update_seconds: list[tuple[Any, Any]] = []
         self._update_began: Any = None
         self._feed: Feed | None = None
-        self._trained_on: Any = None
-        self._clean = True
+        self._trained_on: dict[int, Any] = {}  # loaders that every step so far drew from, by identity
+        self._drawn: dict[int, Any] = {}  # loaders this step drew from
+        self._starts = 0  # epochs begun in this step
+        self._fewest_starts: int | None = None  # … in any step so far: a step may begin an epoch each time
         self._wait = 0.0
         self._samples = 0
         self._last: Any = None
         self._said = 0.0
         self._part = "warm-up"
         self._course: Generator[None, Interval, None] | None = None
-        self._root_hook: Any = None
         self.kept: list[dict[str, Any]] = []
         self.gathered: list[Any] = []
 
@@ -78,11 +79,17 @@ class Session:
         """A loader was begun or gave a batch."""
         if starts:
             self.loaders_seen += 1
-            self._watch_root()
-        if starts or (self._trained_on is not None and feed.loader is not self._trained_on):
-            self._clean = False
+            self._starts += 1
+        else:
+            self._drawn[id(feed.loader)] = feed.loader
         self._feed = feed
         self._samples += samples or 0
+
+    def called(self, arguments: Any) -> None:
+        """The model was called in a script without a loader: what it was given are the samples of the step."""
+        from dally.profiler.inside.feed import samples
+
+        self._samples += samples(arguments) or 0
 
     def waited(self, seconds: float) -> None:
         self._wait += seconds
@@ -103,9 +110,7 @@ class Session:
         self.steps += 1
         if self._update_began is not None:
             self.update_seconds.append((self._update_began, now))
-        interval = Interval(self._last, now, self._wait, self._clean and self._last is not None)
-        if self._feed is not None:
-            self._trained_on = self._feed.loader
+        interval = Interval(self._last, now, self._wait, self._last is not None and self._usual())
         self._batch_per_step = self._samples
         self._heartbeat()
         try:
@@ -114,8 +119,17 @@ class Session:
             self.finished = True
             self.record.write("done", steps=self.steps)
             raise Finished(0) from None
-        self._wait, self._samples, self._clean = 0.0, 0, True
+        self._wait, self._samples, self._starts, self._drawn = 0.0, 0, 0, {}
         self._last = self.clock.mark()  # what was written down meanwhile belongs to no step
+
+    def _usual(self) -> bool:
+        """Whether this step drew from the loaders that steps draw from and no other (one for validation), and began
+        no more epochs than steps do."""
+        common = {key: loader for key, loader in self._trained_on.items() if key in self._drawn}
+        self._trained_on = common or dict(self._drawn)
+        first = self._fewest_starts is None
+        self._fewest_starts = self._starts if self._fewest_starts is None else min(self._fewest_starts, self._starts)
+        return not first and self._starts <= self._fewest_starts and self._drawn.keys() <= self._trained_on.keys()
 
     # The course
 
@@ -127,8 +141,9 @@ class Session:
         parameter = next(p for group in optimizer.param_groups for p in group["params"])
         self.device = parameter.device
         self.clock = clock_for(self.device)
-        if self._root_hook is not None:
-            self._root_hook.remove()
+        self.root = model_of(optimizer)
+        if not self.loaders_seen and self.root is not None:
+            self.root.register_forward_pre_hook(lambda _, args, named: self.called((args, named)), with_kwargs=True)
         joined = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if joined else int(os.environ.get("RANK", "0"))
         self.world = dist.get_world_size() if joined else 1
@@ -148,24 +163,11 @@ class Session:
         self._course = self._measure()
         next(self._course)
 
-    def _watch_root(self) -> None:
-        """The outermost module called after a loader was begun is what the script trains."""
-        from torch.nn.modules.module import register_module_forward_pre_hook
-
-        if self._root_hook is not None or self.optimizer is not None:
-            return
-
-        def look(module: Any, args: Any) -> None:
-            if self.root is None and any(p.requires_grad for p in module.parameters()):
-                self.root = module
-
-        self._root_hook = register_module_forward_pre_hook(look)
-
     def _measure(self) -> Generator[None, Interval, None]:
         task = self.task
         first = yield from self._skip(task.warmup)
         del first
-        workers = getattr(self._trained_on, "num_workers", None)
+        workers = max((getattr(loader, "num_workers", 0) for loader in self._trained_on.values()), default=None)
         self.record.write("batch", samples=self._batch_per_step, loaders=self.loaders_seen, workers=workers)
         for number in range(task.repeats):
             self._part = f"window {number + 1} of {task.repeats}"
@@ -182,7 +184,10 @@ class Session:
             from dally.profiler.inside.anatomy import anatomy
 
             self._part = "layers"
-            yield from anatomy(self, task.anatomy)
+            try:
+                yield from anatomy(self, task.anatomy)
+            except Exception as error:  # what a model may be has no end; the script must not fail by it
+                self.note(f"layers could not be timed: {type(error).__name__}: {error}"[:300])
         if task.trace is not None:
             self._part = "trace"
             yield from self._traced(task.trace)
@@ -262,6 +267,29 @@ class Session:
         if force or now - self._said >= _HEARTBEAT:
             self._said = now
             self.record.write("alive", steps=self.steps, part=self._part)
+
+
+def model_of(optimizer: Any) -> Any:
+    """The outermost module that holds what the optimiser trains, without what only wraps it; None where there is none.
+
+    Looked for among all objects, since a hook on every module's call would be compiled into compiled models.
+    """
+    import gc
+
+    from torch import nn
+
+    wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    best, most = None, (0, 0)
+    for thing in gc.get_objects():
+        kind = type(thing)  # never asked of the thing itself: a lazy proxy may wake up
+        if not issubclass(kind, nn.Module) or issubclass(kind, wrappers) or "_orig_mod" in thing._modules:
+            continue
+        holds = sum(id(p) in wanted for p in thing.parameters())
+        depth = (holds, sum(1 for _ in thing.modules()))  # whoever is around another has more modules
+        if holds and depth > most:
+            best, most = thing, depth
+    return best
 
 
 def _cpu_seconds() -> float:
