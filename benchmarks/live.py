@@ -116,7 +116,7 @@ def serve(options: argparse.Namespace) -> None:
         person = Person(port)
         begin = time.perf_counter()
         blocker = {"command": ["sleep", "600"], "gpus": 8, "name": "blocker"}
-        person.ask("POST", "/v1/jobs", blocker)
+        first = person.ask("POST", "/v1/jobs", blocker)[1]["id"]
         person.ask("POST", "/v1/jobs", {"command": ["true"], "gpus": 1, "array": f"0-{options.pending - 1}"})
         print(f"{options.pending:,} jobs queued in {time.perf_counter() - begin:.1f} s (one array)")
         seen = _watchers(port, options.watchers)
@@ -126,10 +126,10 @@ def serve(options: argparse.Namespace) -> None:
         _show("one job", _reads(port, options.clients, "/v1/jobs/7", 500), 0)
         time.sleep(1.0)
         print(f"{options.watchers} watchers got {sum(seen):,} lines")
+        Person(port).ask("POST", f"/v1/jobs/{first}/cancel")
     finally:
         os.killpg(service.pid, signal.SIGTERM)
         service.wait()
-        subprocess.run(["pkill", "-f", "sleep 600"], check=False)
 
 
 def _until_it_answers(port: int) -> None:

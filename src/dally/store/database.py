@@ -86,6 +86,13 @@ _leader = sa.Table(
     sa.Column("holder", sa.Text, nullable=False),
 )  # fmt: skip
 
+# Made once: to make a statement anew costs several times as much as to execute it.
+_APPEND, _HAND_IN, _KEY = _journal.insert(), _submissions.insert(), _keys.insert()
+_LEADS = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
+_LEADS_LOCKED, _LEADS_ALONE = _LEADS.with_for_update(read=True), _LEADS.with_for_update()
+_NEWEST = sa.select(sa.func.max(_submissions.c.seq))
+_KEY_BEFORE = sa.select(_keys).where(_keys.c.who == sa.bindparam("who"), _keys.c.key == sa.bindparam("key"))
+
 
 class Submission(NamedTuple):
     """What somebody handed in."""
@@ -122,6 +129,7 @@ class Database:
         self.folder = self.url.render_as_string(hide_password=True)  # how messages name it
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = _engine(self.url, patience)
+        self._put_row = _upsert(self._sqlite)
         self._turn = threading.Lock()
         self.epoch = 0  # of this process's lead; 0: it does not lead
         self.instants = 0  # in the journal, as far as this leader knows
@@ -203,10 +211,10 @@ class Database:
             connection.execute(_leader.update().where(_leader.c.one == 1).values(holder="{}", beat=_leader.c.beat + 1))
         self.epoch = 0
 
-    def _must_lead(self, connection: Connection) -> None:
-        """Held until the transaction ends, so that nobody takes over in the middle of it."""
-        query = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
-        epoch = connection.execute(query if self._sqlite else query.with_for_update(read=True)).scalar_one()
+    def _must_lead(self, connection: Connection, *, alone: bool = False) -> None:
+        """Held until the transaction ends, so that nobody takes over in the middle of it; `alone`: nor writes."""
+        query = _LEADS if self._sqlite else _LEADS_ALONE if alone else _LEADS_LOCKED
+        epoch = connection.execute(query).scalar_one()
         if epoch != self.epoch:
             raise FencedError(f"{self.folder}: another service leads now (epoch {epoch}, this one had {self.epoch})")
 
@@ -227,25 +235,19 @@ class Database:
         line = text.encode(instant)
         with self._writing() as connection:
             self._must_lead(connection)
-            connection.execute(_journal.insert().values(number=self.instants, epoch=self.epoch, line=line))
+            connection.execute(_APPEND, {"number": self.instants, "epoch": self.epoch, "line": line})
             answered = list(answered)
             if answered:
                 connection.execute(_requests.update().where(_requests.c.seq.in_(answered)).values(done=True))
-            for job, body in (rows or {}).items():
-                self._upsert(connection, job, body)
+            self._put(connection, rows or {})
         self.instants += 1
         self._text = text
         return line
 
-    def _upsert(self, connection: Connection, job: str, body: dict[str, Any]) -> None:
-        if self._sqlite:
-            from sqlalchemy.dialects.sqlite import insert
-        else:
-            from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
-        text = json.dumps(body)
-        connection.execute(
-            insert(_rows).values(id=job, body=text).on_conflict_do_update(index_elements=["id"], set_={"body": text})
-        )
+    def _put(self, connection: Connection, rows: Mapping[str, dict[str, Any]]) -> None:
+        """Rows in the place of those of the same jobs, in one statement that is made once."""
+        if rows:
+            connection.execute(self._put_row, [{"id": job, "body": json.dumps(body)} for job, body in rows.items()])
 
     def note(self, name: str, value: str | None = None) -> str | None:
         """What was noted under a name before; `value` takes its place."""
@@ -260,8 +262,7 @@ class Database:
         """Rows of jobs that never came to the scheduler, and the requests that ended them."""
         with self._writing() as connection:
             self._must_lead(connection)
-            for job, body in rows.items():
-                self._upsert(connection, job, body)
+            self._put(connection, rows)
             connection.execute(_requests.update().where(_requests.c.seq.in_(list(answered))).values(done=True))
 
     def written(self) -> int:
@@ -323,45 +324,12 @@ class Database:
         where this process leads: nobody else would hear of them."""
         answers: list[list[str] | UserError] = []
         with self._writing() as connection:
-            self._must_lead(connection)
+            self._must_lead(connection, alone=True)
+            taking = _Taking(connection, connection.execute(_NEWEST).scalar() or 0)
             for handed in batch:
-                answers.append(self._take_in(connection, handed))
+                answers.append(taking.take_in(handed))
+            taking.write()
         return answers
-
-    def _take_in(self, connection: Connection, handed: Handed) -> list[str] | UserError:
-        if handed.key is not None:
-            before = connection.execute(
-                sa.select(_keys).where(_keys.c.who == handed.who, _keys.c.key == handed.key)
-            ).first()
-            if before is not None:
-                if before.digest != handed.digest:
-                    return UserError(f"the idempotency key {handed.key!r} was used for another submission")
-                return list(json.loads(before.ids))
-        ids: list[str] = []
-        for group in handed.specs:
-            first: str | None = None
-            for member, spec in group:
-                name = self._one(connection, handed, None if member is None else (first, member), spec)
-                first = first or name.partition("_")[0]
-                ids.append(name)
-        if handed.key is not None:
-            connection.execute(
-                _keys.insert().values(who=handed.who, key=handed.key, digest=handed.digest, ids=json.dumps(ids))
-            )
-        return ids
-
-    def _one(self, connection: Connection, handed: Handed, of: tuple[str | None, int] | None,
-             spec: dict[str, Any]) -> str:  # fmt: skip
-        """A row of its own; its number is its id, or the id of its array and its number in it."""
-        done = connection.execute(
-            _submissions.insert().values(id=f"?{time.monotonic_ns()}", who=handed.who, made=handed.made, spec="")
-        )
-        seq = done.inserted_primary_key[0]  # type: ignore[index]
-        name = str(seq) if of is None else f"{of[0] or seq}_{of[1]}"
-        connection.execute(
-            _submissions.update().where(_submissions.c.seq == seq).values(id=name, spec=json.dumps(spec))
-        )
-        return name
 
     def submissions(self, after: int = 0) -> list[tuple[int, Submission]]:
         """(sequence number, what was handed in), all from a number on."""
@@ -429,6 +397,52 @@ class Handed(NamedTuple):
     digest: str
 
 
+class _Taking:
+    """Submissions of one transaction, numbered as they come and written together. There is one such transaction at a
+    time, and no submission is ever deleted: the next number is one more than the last."""
+
+    def __init__(self, connection: Connection, newest: int) -> None:
+        self._connection, self._newest = connection, newest
+        self._rows: list[dict[str, Any]] = []
+        self._keys: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def take_in(self, handed: Handed) -> list[str] | UserError:
+        if handed.key is not None:
+            before = self._before(handed.who, handed.key)
+            if before is not None:
+                if before["digest"] != handed.digest:
+                    return UserError(f"the idempotency key {handed.key!r} was used for another submission")
+                return list(json.loads(before["ids"]))
+        ids = [id for group in handed.specs for id in self._group(handed, group)]
+        if handed.key is not None:
+            self._keys[handed.who, handed.key] = {
+                "who": handed.who, "key": handed.key, "digest": handed.digest, "ids": json.dumps(ids)}  # fmt: skip
+        return ids
+
+    def _before(self, who: str, key: str) -> dict[str, Any] | None:
+        """What came under this key, be it in this very transaction."""
+        if (who, key) in self._keys:
+            return self._keys[who, key]
+        found = self._connection.execute(_KEY_BEFORE, {"who": who, "key": key}).first()
+        return None if found is None else dict(found._mapping)
+
+    def _group(self, handed: Handed, group: Sequence[tuple[int | None, dict[str, Any]]]) -> Iterator[str]:
+        """A row each; its number is its id, or the id of its array and its number in it."""
+        array = self._newest + 1
+        for member, spec in group:
+            self._newest += 1
+            id = str(self._newest) if member is None else f"{array}_{member}"
+            self._rows.append({"seq": self._newest, "id": id, "who": handed.who, "made": handed.made,
+                               "spec": json.dumps(spec)})  # fmt: skip
+            yield id
+
+    def write(self) -> None:
+        if self._rows:
+            self._connection.execute(_HAND_IN, self._rows)
+        if self._keys:
+            self._connection.execute(_KEY, list(self._keys.values()))
+
+
 def _engine(url: URL, patience: float) -> Engine:
     if url.get_backend_name() != "sqlite":
         try:
@@ -457,6 +471,15 @@ def _engine(url: URL, patience: float) -> Engine:
         connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _upsert(sqlite: bool) -> sa.Insert:
+    if sqlite:
+        from sqlalchemy.dialects.sqlite import insert
+    else:
+        from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
+    made = insert(_rows)
+    return made.on_conflict_do_update(index_elements=["id"], set_={"body": made.excluded.body})
 
 
 @contextlib.contextmanager
