@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import random
+import selectors
 import signal
 import socket
 import statistics
@@ -22,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from dally.catalog.clusters.load import load_cluster
 from dally.core import events as ev
@@ -104,6 +106,7 @@ class Person:
 
 
 def serve(options: argparse.Namespace) -> None:
+    """Clients and watchers are processes of their own: on few cores they take part of what the service could have."""
     state = tempfile.mkdtemp(prefix="dally-load-")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -111,25 +114,61 @@ def serve(options: argparse.Namespace) -> None:
     service = subprocess.Popen([sys.executable, "-m", "dally.cli.main", "serve", "--state", state, "--port", str(port),
                                 "--policy", options.policy], stderr=subprocess.DEVNULL,
                                start_new_session=True)  # fmt: skip
+    watching = None
     try:
         _until_it_answers(port)
-        person = Person(port)
-        begin = time.perf_counter()
-        blocker = {"command": ["sleep", "600"], "gpus": 8, "name": "blocker"}
-        first = person.ask("POST", "/v1/jobs", blocker)[1]["id"]
-        person.ask("POST", "/v1/jobs", {"command": ["true"], "gpus": 1, "array": f"0-{options.pending - 1}"})
-        print(f"{options.pending:,} jobs queued in {time.perf_counter() - begin:.1f} s (one array)")
-        seen = _watchers(port, options.watchers)
+        first = Person(port).ask("POST", "/v1/jobs", {"command": ["sleep", "600"], "gpus": 8, "name": "blocker"})[1]
+        _fill(port, options.pending)
+        watching = subprocess.Popen([sys.executable, __file__, "watch", "--port", str(port), "--watchers",
+                                     str(options.watchers)], stdout=subprocess.PIPE, text=True)  # fmt: skip
+        time.sleep(1.5)
+        before, own, begin = _cpu(service.pid), time.process_time(), time.perf_counter()
         took, wrong = _submits(port, options.clients, options.submits)
+        wall = time.perf_counter() - begin
         _show("submit", took, wrong)
+        print(f"  of {wall:.1f} s the service computed {_cpu(service.pid) - before:.1f} s, the clients "
+              f"{time.process_time() - own:.1f} s (the watchers not counted)")  # fmt: skip
         _show("list 100 of them", _reads(port, options.clients, "/v1/jobs?limit=100&state=waiting", 200), 0)
         _show("one job", _reads(port, options.clients, "/v1/jobs/7", 500), 0)
         time.sleep(1.0)
-        print(f"{options.watchers} watchers got {sum(seen):,} lines")
-        Person(port).ask("POST", f"/v1/jobs/{first}/cancel")
+        Person(port).ask("POST", f"/v1/jobs/{first['id']}/cancel")
     finally:
         os.killpg(service.pid, signal.SIGTERM)
         service.wait()
+        if watching is not None:
+            print(watching.communicate()[0], end="")
+
+
+def _fill(port: int, pending: int) -> None:
+    """Jobs that wait; meanwhile somebody else submits one after the other."""
+    took: list[float] = []
+    filled = threading.Event()
+
+    def beside() -> None:
+        own = Person(port)
+        while not filled.is_set():
+            begin = time.perf_counter()
+            own.ask("POST", "/v1/jobs", {"command": ["true"], "gpus": 1})
+            took.append(time.perf_counter() - begin)
+            time.sleep(0.02)
+
+    other = threading.Thread(target=beside)
+    other.start()
+    begin = time.perf_counter()
+    ids = Person(port).ask("POST", "/v1/jobs", {"command": ["true"], "gpus": 1, "array": f"0-{pending - 1}"})[1]["ids"]
+    print(f"{pending:,} jobs on disk in {time.perf_counter() - begin:.1f} s (one array)", end=", ", flush=True)
+    while Person(port).ask("GET", f"/v1/jobs/{ids[-1]}")[1]["reason"] == "Arriving":
+        time.sleep(0.1)
+    print(f"queued in {time.perf_counter() - begin:.1f} s", flush=True)
+    filled.set()
+    other.join()
+    _show("submit meanwhile", took, 0)
+
+
+def _cpu(process: int) -> float:
+    """Seconds a process has computed so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _until_it_answers(port: int) -> None:
@@ -185,23 +224,23 @@ def _together(work, count: int) -> None:  # type: ignore[no-untyped-def]
         thread.join()
 
 
-def _watchers(port: int, count: int) -> list[int]:
-    seen = [0] * count
-
-    def watch(number: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        connection.request("GET", "/v1/events")
-        answer = connection.getresponse()
-        try:
-            while answer.readline():
-                seen[number] += 1
-        except OSError:
-            return
-
-    for number in range(count):
-        threading.Thread(target=watch, args=(number,), daemon=True).start()
-    time.sleep(1.0)
-    return seen
+def watch(options: argparse.Namespace) -> None:
+    """Many who read the stream of events, in one loop: what they read is counted, not looked at."""
+    ready = selectors.DefaultSelector()
+    for _ in range(options.watchers):
+        each = socket.create_connection(("127.0.0.1", options.port))
+        each.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        ready.register(each, selectors.EVENT_READ)
+    events = size = 0
+    while ready.get_map():
+        for key, _ in ready.select():
+            piece = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
+            events += piece.count(b"\nid: ")  # fmt: skip
+            size += len(piece)
+            if not piece:
+                ready.unregister(key.fileobj)
+    print(f"{options.watchers} watchers got {events:,} events, {size / 1e6:,.1f} MB, and computed "
+          f"{time.process_time():.1f} s")  # fmt: skip
 
 
 def _show(what: str, took: list[float], wrong: int) -> None:
@@ -213,7 +252,7 @@ def _show(what: str, took: list[float], wrong: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["decide", "serve", "all"], default="all")
+    parser.add_argument("what", nargs="?", choices=["decide", "serve", "watch", "all"], default="all")
     parser.add_argument("--pending", type=int, default=10_000)
     parser.add_argument("--cluster", default="10x125x8")
     parser.add_argument("--count", type=int, default=300)
@@ -222,7 +261,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--submits", type=int, default=1000)
     parser.add_argument("--watchers", type=int, default=100)
+    parser.add_argument("--port", type=int, help="of a service, for watch")
     options = parser.parse_args()
+    if options.what == "watch":
+        watch(options)
     if options.what in ("decide", "all"):
         decide(options)
     if options.what in ("serve", "all"):

@@ -395,8 +395,8 @@ class Service:
                 "leader_url": self.lead.leader.get("url"), "instants": self.database.instants,
                 "policy": driver.scheduler.policy.name if driver is not None else None}  # fmt: skip
 
-    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
-        """Instants with their numbers, from this number on; waits so long if there is none."""
+    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, str]]:
+        """Instants, as text, with their numbers, from this number on; waits so long if there is none."""
         self._leading()
         deadline = time.monotonic() + wait
         with self._news:
@@ -404,14 +404,14 @@ class Service:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._news.wait(left):
                     break
-            recent = list(self._recent)
-        if recent and recent[0][0] <= position:
-            first = position - recent[0][0]
-            return [(number, json.loads(line)) for number, line in recent[first : first + limit]]
+            recent = self._recent
+            if recent and recent[0][0] <= position:
+                first = position - recent[0][0]
+                return [recent[at] for at in range(first, min(first + limit, len(recent)))]
         if position >= self.database.instants:
             return []
         try:
-            return [(number, json.loads(line)) for number, line in self.database.lines(position, limit)]
+            return list(self.database.lines(position, limit))
         except StoreUnavailableError as error:
             raise Unavailable(f"the store does not answer ({error})") from error
 

@@ -74,9 +74,9 @@ class Serving(Protocol):
         blocks."""
         ...
 
-    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
-        """Instants of the journal with their numbers, from number `position` on (the first is 0), at most so many;
-        waits for so many seconds if there is none."""
+    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, str]]:
+        """Instants of the journal, as text, with their numbers, from number `position` on (the first is 0), at most so
+        many; waits for so many seconds if there is none."""
         ...
 
     def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:
