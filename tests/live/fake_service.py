@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection
+from concurrent.futures import Future
 from typing import Any
 
 from dally.core.errors import UserError
@@ -45,6 +46,11 @@ class FakeService:
         self.say(e=state, job=id)
 
     # --- live.serving.Serving ---------------------------------------------------------------------------------
+
+    def hand_in(self, specs: list[JobSpec], user: str, key: str | None = None) -> Future[list[str]]:
+        made: Future[list[str]] = Future()
+        made.set_result(self.submit(specs, user, key))
+        return made
 
     def submit(self, specs: list[JobSpec], user: str, key: str | None = None) -> list[str]:
         self._check()

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dally.core import events as ev
@@ -114,10 +114,7 @@ class Driver:
 
     def catch_up(self) -> None:
         """What was written while this driver came up, by people who knew only the one before it."""
-        for _, submission in self.database.submissions(self._last_submission):
-            if submission.id not in self.submissions:
-                self.know(submission)
-                self.feed(submission)
+        self.take((submission, None) for _, submission in self.database.submissions(self._last_submission))
         for request in self.database.open_requests(self._last_request):
             self.feed(request)
 
@@ -270,7 +267,15 @@ class Driver:
 
     # --- what comes from outside ------------------------------------------------------------------------------
 
-    def feed(self, item: Submission | Request) -> None:
+    def take(self, submissions: Iterable[tuple[Submission, JobSpec | None]]) -> None:
+        """From any thread: submissions that are in the store already."""
+        for submission, spec in submissions:
+            if submission.id not in self.submissions:
+                self.know(submission, spec)
+                self._inbox.put(submission)
+        self.engine.wake()
+
+    def feed(self, item: Request) -> None:
         """From any thread: something that is in the store already."""
         self._inbox.put(item)
         self.engine.wake()

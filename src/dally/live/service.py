@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -57,7 +58,7 @@ class Service:
         self._state = state  # folder of the engine, where what jobs print is found
         self.stop_jobs = stop_jobs  # whether a clean stop checkpoints what runs, or lets it go on
         self.lead = Leadership(database, url)
-        self._intake = Intake(database)
+        self._intake = Intake(database, self._accepted)
         self._driver: Driver | None = None
         self._stopping = threading.Event()
         self._recent: deque[tuple[int, str]] = deque(maxlen=RECENT)
@@ -171,31 +172,33 @@ class Service:
     # --- handing in -------------------------------------------------------------------------------------------
 
     def submit(self, specs: list[JobSpec], user: str, key: str | None = None) -> list[str]:
-        """Ids, in order, arrays expanded. Durable when it returns. The same key again: the same ids, nothing new."""
+        """As `hand_in`, waited for."""
+        return self.hand_in(specs, user, key).result()
+
+    def hand_in(self, specs: list[JobSpec], user: str, key: str | None = None) -> Future[list[str]]:
+        """Ids, in order, arrays expanded; there once they are durable. The same key again: the same ids, nothing
+        new."""
         driver = self._leading()
         for spec in specs:
             self.check(driver, spec)
-        text = json.dumps([spec.plain() for spec in specs], sort_keys=True)
-        groups = [[(member, each.model_copy(update={"user": each.user or user})) for member, each in expand(spec)]
-                  for spec in specs]  # fmt: skip
-        plain = [[(member, each.plain()) for member, each in group] for group in groups]
-        handed = Handed(user, time.time(), plain, key, hashlib.sha256(text.encode()).hexdigest())
-        try:
-            ids = self._intake.hand_in(handed)
-        except StoreUnavailableError as error:
-            raise Unavailable(f"nothing was accepted: the store does not answer ({error})") from error
-        except FencedError as error:
-            raise NotLeader() from error
-        driver = self._driver or driver  # another one may have come up meanwhile
+        owned = [spec.model_copy(update={"user": spec.user or user}) for spec in specs]
+        plain = [spec.plain() for spec in owned]
+        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+        groups = [expand(spec) for spec in owned]
+        written = [[(None, whole)] if spec.array is None else [(member, each.plain()) for member, each in group]
+                   for spec, whole, group in zip(owned, plain, groups, strict=True)]  # fmt: skip
         flat = [each for group in groups for _, each in group]
-        for job, spec in zip(ids, flat, strict=True):
-            if job not in driver.submissions:
-                submission = Submission(job, user, handed.made, spec.plain())
-                driver.know(submission, spec)
-                driver.feed(submission)
+        return self._intake.hand_in(Handed(user, time.time(), written, key, digest), flat)
+
+    def _accepted(self, handed: Handed, specs: Sequence[JobSpec], ids: list[str]) -> None:
+        """What is durable is fed to whoever decides now; where nobody does, the next one reads it from the store."""
+        driver = self._driver
+        if driver is not None:
+            plain = (plain for group in handed.specs for _, plain in group)
+            driver.take([(Submission(job, handed.who, handed.made, each), spec)
+                         for job, each, spec in zip(ids, plain, specs, strict=True)])  # fmt: skip
         if self.metrics is not None:
             self.metrics.submitted(len(ids))
-        return ids
 
     def check(self, driver: Driver, spec: JobSpec) -> None:
         """What this cluster, engine or policy cannot do is refused at the door, in a sentence."""

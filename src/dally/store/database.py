@@ -319,10 +319,10 @@ class Database:
 
     # --- what people hand in ----------------------------------------------------------------------------------
 
-    def submit(self, batch: Sequence[Handed]) -> list[list[str] | UserError]:
+    def submit(self, batch: Sequence[Handed]) -> list[Taken | UserError]:
         """Take in several people's submissions at once; durable when it returns. The ids of each, or why not. Only
         where this process leads: nobody else would hear of them."""
-        answers: list[list[str] | UserError] = []
+        answers: list[Taken | UserError] = []
         with self._writing() as connection:
             self._must_lead(connection, alone=True)
             taking = _Taking(connection, connection.execute(_NEWEST).scalar() or 0)
@@ -397,6 +397,13 @@ class Handed(NamedTuple):
     digest: str
 
 
+class Taken(NamedTuple):
+    """Ids of a submission, and whether it is new: the same key again has the ids it had."""
+
+    ids: list[str]
+    new: bool
+
+
 class _Taking:
     """Submissions of one transaction, numbered as they come and written together. There is one such transaction at a
     time, and no submission is ever deleted: the next number is one more than the last."""
@@ -406,18 +413,18 @@ class _Taking:
         self._rows: list[dict[str, Any]] = []
         self._keys: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def take_in(self, handed: Handed) -> list[str] | UserError:
+    def take_in(self, handed: Handed) -> Taken | UserError:
         if handed.key is not None:
             before = self._before(handed.who, handed.key)
             if before is not None:
                 if before["digest"] != handed.digest:
                     return UserError(f"the idempotency key {handed.key!r} was used for another submission")
-                return list(json.loads(before["ids"]))
+                return Taken(list(json.loads(before["ids"])), False)
         ids = [id for group in handed.specs for id in self._group(handed, group)]
         if handed.key is not None:
             self._keys[handed.who, handed.key] = {
                 "who": handed.who, "key": handed.key, "digest": handed.digest, "ids": json.dumps(ids)}  # fmt: skip
-        return ids
+        return Taken(ids, True)
 
     def _before(self, who: str, key: str) -> dict[str, Any] | None:
         """What came under this key, be it in this very transaction."""

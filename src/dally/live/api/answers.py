@@ -16,12 +16,13 @@ from dally.core.errors import UserError
 from dally.live.errors import NotLeader, ServiceError, Unauthorized
 from dally.live.plain_errors import shown
 
+_dense = json.JSONEncoder(separators=(",", ":")).encode
 _LOG = logging.getLogger("dally.api")
 
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Plain data as JSON. What text cannot be sent (half a character) is escaped, not a fault."""
-    return Response(json.dumps(data, separators=(",", ":")), status, headers, media_type="application/json")
+    return Response(_dense(data), status, headers, media_type="application/json")
 
 
 def refusal(sentence: str, status: int, headers: dict[str, str] | None = None, **more: Any) -> Response:

@@ -29,7 +29,7 @@ from dally.live.tokens import Caller
 
 KEPT = 4096  # instants at hand
 BATCH = 256  # instants read or sent at a time
-GATHER = 0.05  # seconds in which what is written is sent together: a hundred readers are woken once, not every time
+GATHER = 0.1  # seconds in which what is written is sent together: a hundred readers are woken once, not every time
 PATIENCE = 30.0  # seconds a reader may take nothing
 HEARTBEAT = 15.0  # seconds between signs of life
 _LOG = logging.getLogger("dally.events")
