@@ -295,3 +295,22 @@ def test_everything_that_is_nowhere_is_a_sentence_too(api: TestClient) -> None:
     assert error(api.get("/v2/jobs")) == (404, "there is nothing at /v2/jobs")
     assert error(api.delete("/v1/jobs/1"))[0] == 405
     assert error(api.get("/v1/jobs?limit=many"))[0] == 422
+
+
+def test_a_submission_is_answered_alike_on_the_short_way_and_by_its_route(api: TestClient) -> None:
+    """A query sends it by the route."""
+    asked: list[dict[str, Any]] = [
+        {"json": JOB}, {"json": [JOB, JOB]}, {"json": {**JOB, "array": "0-2"}}, {"json": {**JOB, "gpus": 0}},
+        {"json": []}, {"content": b"{"}, {"data": {"command": "true"}}, {"json": JOB, "headers": {"Origin": "http://a"}},
+        {"json": JOB, "headers": {"Idempotency-Key": "k" * 201}}, {"json": JOB, "headers": {"Idempotency-Key": "a\tb"}},
+    ]  # fmt: skip
+    for each in asked:
+        short, long = api.post("/v1/jobs", **each), api.post("/v1/jobs?dry_run=false", **each)
+        assert short.status_code == long.status_code
+        assert short.headers.keys() == long.headers.keys()
+        if short.status_code == 201:
+            assert len(short.json()["ids"]) == len(long.json()["ids"])
+        else:
+            assert short.json() == long.json()
+    counted = api.get("/metrics").text
+    assert 'dally_http_requests_total{method="POST",route="/v1/jobs",status="201"} 6.0' in counted

@@ -181,7 +181,7 @@ class Service:
         driver = self._leading()
         for spec in specs:
             self.check(driver, spec)
-        owned = [spec.model_copy(update={"user": spec.user or user}) for spec in specs]
+        owned = [spec if spec.user else spec.model_copy(update={"user": user}) for spec in specs]
         plain = [spec.plain() for spec in owned]
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
         groups = [expand(spec) for spec in owned]

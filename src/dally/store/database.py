@@ -91,7 +91,7 @@ _APPEND, _HAND_IN, _KEY = _journal.insert(), _submissions.insert(), _keys.insert
 _LEADS = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
 _LEADS_LOCKED, _LEADS_ALONE = _LEADS.with_for_update(read=True), _LEADS.with_for_update()
 _NEWEST = sa.select(sa.func.max(_submissions.c.seq))
-_KEY_BEFORE = sa.select(_keys).where(_keys.c.who == sa.bindparam("who"), _keys.c.key == sa.bindparam("key"))
+_KEYS_BEFORE = sa.select(_keys).where(_keys.c.key.in_(sa.bindparam("keys", expanding=True)))
 
 
 class Submission(NamedTuple):
@@ -325,7 +325,7 @@ class Database:
         answers: list[Taken | UserError] = []
         with self._writing() as connection:
             self._must_lead(connection, alone=True)
-            taking = _Taking(connection, connection.execute(_NEWEST).scalar() or 0)
+            taking = _Taking(connection, connection.execute(_NEWEST).scalar() or 0, batch)
             for handed in batch:
                 answers.append(taking.take_in(handed))
             taking.write()
@@ -408,30 +408,28 @@ class _Taking:
     """Submissions of one transaction, numbered as they come and written together. There is one such transaction at a
     time, and no submission is ever deleted: the next number is one more than the last."""
 
-    def __init__(self, connection: Connection, newest: int) -> None:
+    def __init__(self, connection: Connection, newest: int, batch: Sequence[Handed]) -> None:
         self._connection, self._newest = connection, newest
         self._rows: list[dict[str, Any]] = []
-        self._keys: dict[tuple[str, str], dict[str, Any]] = {}
+        self._new_keys: list[dict[str, Any]] = []
+        self._keys: dict[tuple[str, str], dict[str, Any]] = {}  # by whom and key; those of this transaction too
+        keys = sorted({handed.key for handed in batch if handed.key is not None})
+        for row in connection.execute(_KEYS_BEFORE, {"keys": keys}) if keys else ():
+            self._keys[row.who, row.key] = dict(row._mapping)
 
     def take_in(self, handed: Handed) -> Taken | UserError:
         if handed.key is not None:
-            before = self._before(handed.who, handed.key)
+            before = self._keys.get((handed.who, handed.key))
             if before is not None:
                 if before["digest"] != handed.digest:
                     return UserError(f"the idempotency key {handed.key!r} was used for another submission")
                 return Taken(list(json.loads(before["ids"])), False)
         ids = [id for group in handed.specs for id in self._group(handed, group)]
         if handed.key is not None:
-            self._keys[handed.who, handed.key] = {
-                "who": handed.who, "key": handed.key, "digest": handed.digest, "ids": json.dumps(ids)}  # fmt: skip
+            new = {"who": handed.who, "key": handed.key, "digest": handed.digest, "ids": json.dumps(ids)}
+            self._keys[handed.who, handed.key] = new
+            self._new_keys.append(new)
         return Taken(ids, True)
-
-    def _before(self, who: str, key: str) -> dict[str, Any] | None:
-        """What came under this key, be it in this very transaction."""
-        if (who, key) in self._keys:
-            return self._keys[who, key]
-        found = self._connection.execute(_KEY_BEFORE, {"who": who, "key": key}).first()
-        return None if found is None else dict(found._mapping)
 
     def _group(self, handed: Handed, group: Sequence[tuple[int | None, dict[str, Any]]]) -> Iterator[str]:
         """A row each; its number is its id, or the id of its array and its number in it."""
@@ -446,8 +444,8 @@ class _Taking:
     def write(self) -> None:
         if self._rows:
             self._connection.execute(_HAND_IN, self._rows)
-        if self._keys:
-            self._connection.execute(_KEY, list(self._keys.values()))
+        if self._new_keys:
+            self._connection.execute(_KEY, self._new_keys)
 
 
 def _engine(url: URL, patience: float) -> Engine:

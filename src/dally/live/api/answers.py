@@ -45,6 +45,12 @@ def of_error(error: Exception) -> Response:
     return refusal(sentence, error.status, headers)
 
 
+def of_fault(request: Request, error: Exception) -> Response:
+    """The answer to what should not have gone wrong."""
+    _LOG.error("%s %s: %r", request.method, request.url.path, error, exc_info=error)
+    return refusal("the service has a fault of its own here; its log says more", 500)
+
+
 def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(UserError)
     def known(request: Request, error: Exception) -> Response:
@@ -65,5 +71,4 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def fault(request: Request, error: Exception) -> Response:
-        _LOG.error("%s %s: %r", request.method, request.url.path, error, exc_info=error)
-        return refusal("the service has a fault of its own here; its log says more", 500)
+        return of_fault(request, error)

@@ -66,14 +66,21 @@ class Auth:
         client, server = request.client, request.scope.get("server")
         if client is None or not server:
             return  # no socket at all: called in this process
-        try:
-            ipaddress.ip_address(client.host)
-        except ValueError:
+        if not _is_address(client.host):
             return  # likewise
         user = self._peer((client.host, client.port), (server[0], server[1]))
         if user not in (0, os.getuid()):
             raise Unauthorized(f"this service has no tokens and answers {self.owner.name} alone; others need a token "
                                "(`dally token add`)")  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=64)

@@ -23,17 +23,19 @@ from dally.live.tokens import Caller
 
 MOST_SPECS = 1000  # of one request
 MOST_ROWS = 1000  # of one page
+MOST_KEY = 200  # characters
 MOST_LOG = 1_000_000  # bytes of one answer
 LOG_BYTES = 64 * 1024
 _LONGER = {"array", "after", "after_ok", "model", "profile"}  # fields for which more is made, or files are read
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=PROBLEMS)
+PATH = "/v1/jobs"
+router = APIRouter(prefix=PATH, tags=["jobs"], responses=PROBLEMS)
 _SPEC_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": [
     {"$ref": "#/components/schemas/JobSpec"},
     {"type": "array", "items": {"$ref": "#/components/schemas/JobSpec"}, "minItems": 1, "maxItems": MOST_SPECS},
 ]}}}}}  # fmt: skip
 Text = Annotated[str | None, Query(max_length=200)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200,
+Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=MOST_KEY,
                                    description="The same key again: the same ids, nothing is submitted twice."),
                 ]  # fmt: skip
 
@@ -45,6 +47,10 @@ async def submit(request: Request, service: Service, caller: Who, body: Body, ke
     """Accept one job or a list of them, whole or not at all. They are durable when the answer comes."""
     if dry_run:
         return await run_in_threadpool(_tried, request, service, caller, body)
+    return await submitted(service, caller, body, key)
+
+
+async def submitted(service: Serving, caller: Caller, body: Any, key: str | None) -> Response:
     given = (service, caller, body, key)
     # What takes long is not for the loop, which answers everybody; for one plain job a thread costs more than it saves.
     quick = isinstance(body, dict) and not _LONGER & body.keys()
