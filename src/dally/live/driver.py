@@ -40,6 +40,7 @@ from dally.store.recovery import recover
 log = logging.getLogger("dally.service")
 
 SNAPSHOT_EVERY = 1000  # instants
+REMEMBERS = 1000  # ended jobs, by the scheduler; more than that are forgotten, and found in the store
 
 
 class Reopen(Exception):  # noqa: N818 - it says what to do
@@ -141,7 +142,7 @@ class Driver:
 
     def _fresh(self, topology: Topology, policy: Policy) -> Scheduler:
         self.learned = Learned(topology)
-        return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False)
+        return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False, remembers=REMEMBERS)
 
     def know(self, submission: Submission, spec: JobSpec | None = None) -> None:
         """What a job runs, from what was handed in. From any thread."""
