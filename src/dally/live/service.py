@@ -12,11 +12,12 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -26,22 +27,25 @@ from dally.core.topology import Topology
 from dally.core.topology_text import topology_to_plain
 from dally.live import foresight
 from dally.live.board import Row, machines
-from dally.live.driver import Driver, Hooks, Reopen, Wanted
+from dally.live.driver import Driver, Hooks, Reopen, Wanted, id_order
 from dally.live.engine import Engine
 from dally.live.errors import Conflict, NotFound, NotLeader, Unavailable
 from dally.live.intake import Intake
 from dally.live.lead import Leadership
 from dally.live.local.output import output_folder, read_output
-from dally.live.spec import JobSpec, check_levels, check_model, expand
+from dally.live.serving import ENDED as _ENDED
+from dally.live.spec import JobSpec, check_levels, check_model, expand, read_spec
 from dally.live.world import LiveRules
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed, Submission
+from dally.store.database import Database, Handed, Known, Submission
 from dally.store.errors import FencedError, StoreUnavailableError
 from dally.version import __version__
 
 log = logging.getLogger("dally.service")
 
 Act = Literal["cancel", "hold", "release", "requeue"]
+T = TypeVar("T")
+PAGE = 500  # jobs read from the store at a time
 RECENT = 10_000  # instants kept in memory for those who watch
 
 
@@ -212,7 +216,7 @@ class Service:
         if gate is not None and spec.queue is not None and spec.queue not in (names := by_name(gate.queues)):
             raise UserError(f"queue: there is no queue {spec.queue!r}; there are {', '.join(sorted(names))}")
         for other in (*spec.after, *spec.after_ok):
-            if other not in driver.submissions:
+            if other not in driver.submissions and self._stored(other) is None:
                 raise UserError(f"there is no job {other} to come after")
 
     def act(self, what: Act, id: str, user: str) -> None:
@@ -272,40 +276,81 @@ class Service:
         driver = self._leading()
         found: list[Row] = []
         wanted = ((user, "user"), (queue, "queue"), (name, "title"))
-        for job in driver.ids_after(after):
-            spec = driver.specs[job]
+        in_memory = states is not None and not any(state in _ENDED for state in states)
+        for seen in self._in_memory(driver, after) if in_memory else self._everybody(driver, after):
+            job, spec = seen.submission.id, seen.spec
             if any(word is not None and word != getattr(spec, what) for word, what in wanted) or \
                     (array is not None and not job.startswith(f"{array}_")):  # fmt: skip
                 continue
-            if states is None or _state(driver, job) in states:
-                found.append(self._row(driver, job))
+            if states is None or _state(driver, seen) in states:
+                found.append(self._row(driver, seen))
                 if limit is not None and len(found) >= limit:
                     break
         return found
 
+    def _in_memory(self, driver: Driver, after: str | None) -> Iterator[_Seen]:
+        """Jobs that have not ended, and a few that have just done so."""
+        return (seen for job in driver.ids_after(after) if (seen := _seen(driver, job)) is not None)
+
+    def _everybody(self, driver: Driver, after: str | None) -> Iterator[_Seen]:
+        """Also those who ended long ago: read from the store, page by page."""
+        at = 0
+        if after is not None:
+            known = self._stored(after)
+            at = id_order(after)[0] - 1 if known is None else known.seq
+        while page := self._from_store(partial(self.database.known_after, at, PAGE)):
+            for known in page:
+                if after is None or id_order(known.submission.id) > id_order(after):
+                    yield _seen(driver, known.submission.id) or self._left(known)
+            at = page[-1].seq
+
+    def _left(self, known: Known) -> _Seen:
+        """A job that is not in memory; where it was when the store was read, it has ended since."""
+        if known.row is None or known.row["state"] is None:
+            known = self._stored(known.submission.id) or known
+        return _Seen(known.submission, read_spec(known.submission.spec), known.row)
+
+    def _stored(self, id: str) -> Known | None:
+        return self._from_store(partial(self.database.known, id))
+
+    def _from_store(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except StoreUnavailableError as error:
+            raise Unavailable(f"the store does not answer ({error})") from error
+
+    def _find(self, driver: Driver, id: str) -> _Seen | None:
+        """One job, in memory or not."""
+        seen = _seen(driver, id)
+        if seen is None and (known := self._stored(id)) is not None:
+            seen = self._left(known)
+        return seen
+
     def counts(self) -> dict[str, int]:
         """Jobs by state."""
         driver = self._leading()
-        return Counter(_state(driver, job) for job in driver.ids_after(None))
+        active = Counter(_state(driver, seen) for seen in self._in_memory(driver, None))
+        return {state: count for state, count in active.items() if state not in _ENDED} | driver.ended
 
     def job(self, id: str) -> Row | None:
         """A row with `spec` and `history`."""
         driver = self._leading()
-        if id not in driver.submissions:
+        seen = self._find(driver, id)
+        if seen is None:
             return None
-        row = self._row(driver, id)
-        kept = driver.board.rows.get(id)
+        row = self._row(driver, seen)
+        kept = seen.row
         unix = driver.clock.unix
-        row["spec"] = driver.submissions[id].spec
+        row["spec"] = seen.submission.spec
         times = ("decided", "began", "ended")
         row["history"] = [{**each, **{name: unix(each[name]) for name in times if each[name] is not None}}
                           for each in (kept["history"] if kept else ())]  # fmt: skip
         row["cause"] = kept["cause"] if kept else None
         return row
 
-    def _row(self, driver: Driver, job: str) -> Row:
-        submission, spec = driver.submissions[job], driver.specs[job]
-        kept = driver.board.rows.get(job)
+    def _row(self, driver: Driver, seen: _Seen) -> Row:
+        submission, spec, kept = seen
+        job = submission.id
         active = driver.scheduler.jobs.get(job)
         unix = driver.clock.unix
         state, token, why, until = _standing(driver, job, active, kept)
@@ -381,11 +426,10 @@ class Service:
 
     def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:
         """What was printed, and the offset to go on from. No attempt: the newest one."""
-        driver = self._leading()
-        if id not in driver.submissions:
+        seen = self._find(self._leading(), id)
+        if seen is None:
             raise NotFound(f"there is no job {id}")
-        row = driver.board.rows.get(id)
-        count = len(row["history"]) if row else 0
+        count = len(seen.row["history"]) if seen.row else 0
         if attempt is not None and not 1 <= attempt <= count:
             raise NotFound(f"job {id} has no attempt {attempt}")
         if self._state is None or count == 0:
@@ -419,9 +463,24 @@ class Service:
             raise Unavailable(f"the store does not answer ({error})") from error
 
 
-def _state(driver: Driver, job: str) -> str:
+class _Seen(NamedTuple):
+    """A job as it is looked at: what was handed in, how that reads, and its row, once it has one."""
+
+    submission: Submission
+    spec: JobSpec
+    row: Row | None
+
+
+def _seen(driver: Driver, job: str) -> _Seen | None:
+    """A job that is in memory. Its row first: it leaves memory last."""
+    row = driver.board.rows.get(job)
+    spec, submission = driver.specs.get(job), driver.submissions.get(job)
+    return None if spec is None or submission is None else _Seen(submission, spec, row)
+
+
+def _state(driver: Driver, seen: _Seen) -> str:
     """A job's state alone: what lists are filtered by."""
-    kept = driver.board.rows.get(job)
+    job, kept = seen.submission.id, seen.row
     if kept is not None and kept["state"] is not None:
         return str(kept["state"])
     active = driver.scheduler.jobs.get(job)

@@ -90,6 +90,8 @@ _leader = sa.Table(
 _APPEND, _HAND_IN, _KEY = _journal.insert(), _submissions.insert(), _keys.insert()
 _LEADS = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
 _LEADS_LOCKED, _LEADS_ALONE = _LEADS.with_for_update(read=True), _LEADS.with_for_update()
+_KNOWN = sa.select(_submissions, _rows.c.body).join_from(
+    _submissions, _rows, _submissions.c.id == _rows.c.id, isouter=True)  # fmt: skip
 _NEWEST = sa.select(sa.func.max(_submissions.c.seq))
 _KEYS_BEFORE = sa.select(_keys).where(_keys.c.key.in_(sa.bindparam("keys", expanding=True)))
 
@@ -101,6 +103,14 @@ class Submission(NamedTuple):
     who: str
     made: float
     spec: dict[str, Any]
+
+
+class Known(NamedTuple):
+    """A job as the store has it: what was handed in, and its row, once an instant has it."""
+
+    seq: int
+    submission: Submission
+    row: dict[str, Any] | None
 
 
 class Request(NamedTuple):
@@ -338,6 +348,48 @@ class Database:
                 sa.select(_submissions).where(_submissions.c.seq > after).order_by(_submissions.c.seq)
             ).all()
         return [(row.seq, Submission(row.id, row.who, row.made, json.loads(row.spec))) for row in rows]
+
+    def newest_submission(self) -> int:
+        """Sequence number of the last one; 0: there is none."""
+        with self._reading() as connection:
+            return int(connection.execute(_NEWEST).scalar() or 0)
+
+    def unended(self) -> list[Known]:
+        """Jobs that have not ended, be it that no instant has them yet, in order."""
+        state = self._row_state()
+        return self._known(_KNOWN.where(sa.or_(_rows.c.id.is_(None), state.is_(None))).order_by(_submissions.c.seq))
+
+    def known(self, id: str) -> Known | None:
+        """One job, whatever became of it."""
+        return next(iter(self._known(_KNOWN.where(_submissions.c.id == id))), None)
+
+    def known_after(self, seq: int, limit: int) -> list[Known]:
+        """All jobs in order, from the one after this on."""
+        return self._known(_KNOWN.where(_submissions.c.seq > seq).order_by(_submissions.c.seq).limit(limit))
+
+    def last_finished(self, limit: int) -> list[Known]:
+        """So many of those that finished, the last ones submitted, in order."""
+        finished = _KNOWN.where(self._row_state() == "finished")
+        return self._known(finished.order_by(_submissions.c.seq.desc()).limit(limit))[::-1]
+
+    def ended(self) -> dict[str, int]:
+        """How many jobs have ended, by state."""
+        state = self._row_state()
+        with self._reading() as connection:
+            found = connection.execute(sa.select(state, sa.func.count()).where(state.is_not(None)).group_by(state))
+            return {str(row[0]): int(row[1]) for row in found}
+
+    def _known(self, query: sa.Select[Any]) -> list[Known]:
+        with self._reading() as connection:
+            found = connection.execute(query).all()
+        return [Known(row.seq, Submission(row.id, row.who, row.made, json.loads(row.spec)),
+                      None if row.body is None else json.loads(row.body)) for row in found]  # fmt: skip
+
+    def _row_state(self) -> sa.ColumnElement[str | None]:
+        """How a job ended; nothing while it has not."""
+        if self._sqlite:
+            return sa.func.json_extract(_rows.c.body, "$.state")
+        return sa.func.json_extract_path_text(sa.cast(_rows.c.body, sa.JSON), "state")
 
     def ask(self, body: Mapping[str, Any]) -> Request:
         """Something else that somebody wants; durable when it returns. Only where this process leads."""
