@@ -308,7 +308,7 @@ class Driver:
                 self._inbox.put(submission)
         self.engine.wake()
 
-    def feed(self, item: Request) -> None:
+    def feed(self, item: Submission | Request) -> None:
         """From any thread: something that is in the store already."""
         self._inbox.put(item)
         self.engine.wake()
