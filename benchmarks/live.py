@@ -2,6 +2,7 @@
 
     python benchmarks/live.py decide    one decision with 10,000 pending jobs on 10,000 GPUs, in process
     python benchmarks/live.py serve     a real service: 10,000 queued, 1,000 submits from 50 clients, 100 watchers
+    python benchmarks/live.py estimates how often a job started when it was said to (benchmarks/estimates.py)
 
 Figures are milliseconds and rates of this machine; the ratio to compare is p99 of a decision to that of fifo.
 """
@@ -86,7 +87,7 @@ def decisions(policy: str, pending: int, cluster: str, count: int) -> list[float
 def decide(options: argparse.Namespace) -> None:
     print(f"one decision, {options.pending:,} jobs pending, cluster {options.cluster}, CPU milliseconds")
     print(f"{'policy':28} {'median':>8} {'p99':>8} {'most':>8}")
-    for policy in options.policies:
+    for policy in options.policies or ["fifo", "tiresias", "dally[timers=auto]", "dally"]:
         took = sorted(decisions(policy, options.pending, options.cluster, options.count))
         p99 = took[min(len(took) - 1, int(len(took) * 0.99))]
         print(f"{policy:28} {statistics.median(took) * 1e3:8.2f} {p99 * 1e3:8.2f} {took[-1] * 1e3:8.2f}", flush=True)
@@ -252,11 +253,13 @@ def _show(what: str, took: list[float], wrong: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["decide", "serve", "watch", "all"], default="all")
+    parser.add_argument("what", nargs="?", choices=["decide", "serve", "watch", "estimates", "all"], default="all")
     parser.add_argument("--pending", type=int, default=10_000)
     parser.add_argument("--cluster", default="10x125x8")
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--policies", nargs="*", default=["fifo", "tiresias", "dally[timers=auto]", "dally"])
+    parser.add_argument("--policies", nargs="*", help="for decide and estimates")
+    parser.add_argument("--seeds", type=int, default=3, help="for estimates")
+    parser.add_argument("--jobs", type=int, default=200, help="for estimates")
     parser.add_argument("--policy", default="dally")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--submits", type=int, default=1000)
@@ -265,6 +268,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "watch":
         watch(options)
+    if options.what == "estimates":
+        import estimates
+
+        estimates.show(options.policies or ["fifo", "tiresias", "dally"], seeds=options.seeds, jobs=options.jobs,
+                       cluster="1x4x8")  # fmt: skip
     if options.what in ("decide", "all"):
         decide(options)
     if options.what in ("serve", "all"):
