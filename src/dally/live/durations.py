@@ -96,17 +96,25 @@ class _Trend(NamedTuple):
 
 
 def _trend(past: Sequence[Past]) -> _Trend:
-    """Least squares over the logarithms of jobs that ended; where they are few, declarations as they are."""
-    pairs = [(math.log(each.declared), math.log(each.ran)) for each in past
-             if each.declared is not None and each.declared > 0 and each.ran > 0]  # fmt: skip
-    if len(pairs) < FOR_A_TREND:
+    """Least squares over the logarithms of jobs that ended, beside those of the same user: how far a user is off on
+    the whole is in their ratios. Where few have ended, declarations as they are."""
+    pairs: dict[str | None, list[tuple[float, float]]] = {}
+    for each in past:
+        if each.declared is not None and each.declared > 0 and each.ran > 0:
+            pairs.setdefault(each.user, []).append((math.log(each.declared), math.log(each.ran)))
+    count = sum(map(len, pairs.values()))
+    if count < FOR_A_TREND:
         return _Trend()
-    x, y = (sum(values) / len(pairs) for values in zip(*pairs, strict=True))
-    spread = sum((declared - x) ** 2 for declared, _ in pairs)
+    spread = together = 0.0
+    for own in pairs.values():
+        x, y = (sum(values) / len(own) for values in zip(*own, strict=True))
+        spread += sum((declared - x) ** 2 for declared, _ in own)
+        together += sum((declared - x) * (ran - y) for declared, ran in own)
     if spread <= 1e-9:
         return _Trend()
-    power = min(1.0, max(0.0, sum((declared - x) * (ran - y) for declared, ran in pairs) / spread))
-    return _Trend(math.exp(y - power * x), power)
+    power = min(1.0, max(0.0, together / spread))
+    offset = sum(ran - power * declared for own in pairs.values() for declared, ran in own) / count
+    return _Trend(math.exp(offset), power)
 
 
 class Drawn:
