@@ -46,7 +46,7 @@ log = logging.getLogger("dally.service")
 Act = Literal["cancel", "hold", "release", "requeue"]
 T = TypeVar("T")
 PAGE = 500  # jobs read from the store at a time
-RECENT = 10_000  # instants kept in memory for those who watch
+RECENT, RECENT_SIZE = 10_000, 16_000_000  # instants, and characters of them, kept in memory for those who watch
 
 
 class Service:
@@ -65,7 +65,8 @@ class Service:
         self._intake = Intake(database, self._accepted)
         self._driver: Driver | None = None
         self._stopping = threading.Event()
-        self._recent: deque[tuple[int, str]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[int, str]] = deque()
+        self._recent_size = 0
         self._news = threading.Condition()
         self._status = "starting"
 
@@ -161,7 +162,11 @@ class Service:
         with self._news:
             if self._recent and self._recent[-1][0] != number - 1:
                 self._recent.clear()  # somebody else has led meanwhile
+                self._recent_size = 0
             self._recent.append((number, line))
+            self._recent_size += len(line)
+            while len(self._recent) > RECENT or (self._recent_size > RECENT_SIZE and len(self._recent) > 1):
+                self._recent_size -= len(self._recent.popleft()[1])
             self._news.notify_all()
 
     def _leading(self) -> Driver:

@@ -28,6 +28,7 @@ from dally.live.serving import Serving
 from dally.live.tokens import Caller
 
 KEPT = 4096  # instants at hand
+SIZE = 16_000_000  # characters of them, at the most
 BATCH = 256  # instants read or sent at a time
 GATHER = 0.1  # seconds in which what is written is sent together: a hundred readers are woken once, not every time
 PATIENCE = 30.0  # seconds a reader may take nothing
@@ -107,6 +108,8 @@ class Follower:
         self._kept += found
         if len(self._kept) >= 2 * KEPT:
             del self._kept[:-KEPT]
+        while len(self._kept) > 1 and sum(len(told.line) for told in self._kept) > SIZE:
+            del self._kept[: len(self._kept) // 2]
         self._shown.clear()
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
