@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection
+from concurrent.futures import Future
 from typing import Any
 
 from dally.core.errors import UserError
@@ -44,6 +46,11 @@ class FakeService:
         self.say(e=state, job=id)
 
     # --- live.serving.Serving ---------------------------------------------------------------------------------
+
+    def hand_in(self, specs: list[JobSpec], user: str, key: str | None = None) -> Future[list[str]]:
+        made: Future[list[str]] = Future()
+        made.set_result(self.submit(specs, user, key))
+        return made
 
     def submit(self, specs: list[JobSpec], user: str, key: str | None = None) -> list[str]:
         self._check()
@@ -139,10 +146,11 @@ class FakeService:
         return {"status": "ok", "leader": True, "url": None, "policy": self.written, "version": "0",
                 "instants": len(self.journal)}  # fmt: skip
 
-    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
+    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, str]]:
         with self._grown:
             self._grown.wait_for(lambda: len(self.journal) > position, wait)
-            return list(enumerate(self.journal[position : position + limit], start=position))
+            found = self.journal[position : position + limit]
+            return [(number, json.dumps(instant)) for number, instant in enumerate(found, start=position)]
 
     def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:
         if attempt not in (None, 1):

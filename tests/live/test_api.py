@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -209,15 +210,14 @@ def test_a_fault_of_the_service_is_said_to_be_one_and_shows_nothing_of_its_insid
 def test_more_changes_than_can_wait_are_refused_for_the_moment(service: FakeService, tokens: TokenFile) -> None:
     import threading
 
-    hold, inside = threading.Event(), threading.Event()
-    accept = service.submit
+    inside, written = threading.Event(), Future[list[str]]()
+    accept = service.hand_in
 
-    def slow(*args: Any) -> list[str]:
+    def slow(*args: Any) -> Future[list[str]]:
         inside.set()
-        hold.wait(30)
-        return accept(*args)
+        return written
 
-    service.submit = slow  # type: ignore[method-assign, assignment]
+    service.hand_in = slow  # type: ignore[method-assign, assignment]
     app = make_app(service, Auth(tokens, owner="owner"), LimitsConfig(writes=1))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         first = threading.Thread(target=client.post, args=("/v1/jobs",), kwargs={"json": JOB})
@@ -226,7 +226,8 @@ def test_more_changes_than_can_wait_are_refused_for_the_moment(service: FakeServ
         refused = client.post("/v1/jobs", json=JOB)
         assert error(refused)[0] == 429 and refused.headers["retry-after"] == "1"
         assert client.get("/v1/jobs").status_code == 200  # looking is not changing
-        hold.set()
+        service.hand_in = accept  # type: ignore[method-assign]
+        written.set_result(["1"])
         first.join()
         assert client.post("/v1/jobs", json=JOB).status_code == 201
 
@@ -294,3 +295,22 @@ def test_everything_that_is_nowhere_is_a_sentence_too(api: TestClient) -> None:
     assert error(api.get("/v2/jobs")) == (404, "there is nothing at /v2/jobs")
     assert error(api.delete("/v1/jobs/1"))[0] == 405
     assert error(api.get("/v1/jobs?limit=many"))[0] == 422
+
+
+def test_a_submission_is_answered_alike_on_the_short_way_and_by_its_route(api: TestClient) -> None:
+    """A query sends it by the route."""
+    asked: list[dict[str, Any]] = [
+        {"json": JOB}, {"json": [JOB, JOB]}, {"json": {**JOB, "array": "0-2"}}, {"json": {**JOB, "gpus": 0}},
+        {"json": []}, {"content": b"{"}, {"data": {"command": "true"}}, {"json": JOB, "headers": {"Origin": "http://a"}},
+        {"json": JOB, "headers": {"Idempotency-Key": "k" * 201}}, {"json": JOB, "headers": {"Idempotency-Key": "a\tb"}},
+    ]  # fmt: skip
+    for each in asked:
+        short, long = api.post("/v1/jobs", **each), api.post("/v1/jobs?dry_run=false", **each)
+        assert short.status_code == long.status_code
+        assert short.headers.keys() == long.headers.keys()
+        if short.status_code == 201:
+            assert len(short.json()["ids"]) == len(long.json()["ids"])
+        else:
+            assert short.json() == long.json()
+    counted = api.get("/metrics").text
+    assert 'dally_http_requests_total{method="POST",route="/v1/jobs",status="201"} 6.0' in counted

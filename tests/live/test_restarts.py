@@ -23,7 +23,7 @@ from dally.live.opening import open_service
 from dally.live.spec import read_spec
 from dally.live.world import LiveRules
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed
+from dally.store.database import Database, Handed, Taken
 from dally.store.errors import FencedError
 
 CLUSTER = load_cluster("1x2x4")
@@ -94,9 +94,9 @@ def go_on(driver: Driver) -> None:
 
 def submit(store: Database, **spec: object) -> str:
     plain = read_spec({"command": ["true"], "gpus": 8, "user": "ada", **spec}).plain()
-    (ids,) = store.submit([Handed("ada", time.time(), [[(None, plain)]], None, "")])
-    assert isinstance(ids, list)
-    return ids[0]
+    (taken,) = store.submit([Handed("ada", time.time(), [[(None, plain)]], None, "")])
+    assert isinstance(taken, Taken)
+    return taken.ids[0]
 
 
 def state(driver: Driver, job: str) -> str:

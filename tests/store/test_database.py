@@ -15,7 +15,7 @@ from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.journal import Instant
 from dally.core.topology import MachineSpec
-from dally.store.database import Database, Handed
+from dally.store.database import Database, Handed, Taken
 from dally.store.errors import FencedError, StoreUnavailableError
 
 TREE = cluster(2, 2)
@@ -106,7 +106,7 @@ def test_the_same_key_is_the_same_submission(opened: Open) -> None:
     database = opened()
     (first,) = database.submit([handed({"n": 1}, {"n": 2}, key="k")])
     (again,) = opened().submit([handed({"n": 1}, {"n": 2}, key="k")])
-    assert first == again == ["1", "2"]
+    assert first == Taken(["1", "2"], True) and again == Taken(["1", "2"], False)
     (other,) = database.submit([handed({"n": 3}, key="k", digest="another")])
     assert isinstance(other, UserError)
     assert [each.id for _, each in database.submissions()] == ["1", "2"]
@@ -115,8 +115,9 @@ def test_the_same_key_is_the_same_submission(opened: Open) -> None:
 def test_members_of_an_array_carry_its_number(opened: Open) -> None:
     database = opened()
     group = [(number, {"n": number}) for number in (0, 5, 7)]
-    (ids,) = database.submit([Handed("ann", 1.0, [group, [(None, {})]], None, "d")])
-    assert isinstance(ids, list)
+    (taken,) = database.submit([Handed("ann", 1.0, [group, [(None, {})]], None, "d")])
+    assert isinstance(taken, Taken)
+    ids = taken.ids
     assert ids[:3] == ["1_0", "1_5", "1_7"] and ids[3].isdigit() and ids[3] != "1"
     found = {each.id: each for _, each in database.submissions()}["1_5"]
     assert found.spec == {"n": 5} and found.who == "ann"

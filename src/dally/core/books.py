@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from dally.core import events as ev
@@ -31,6 +31,8 @@ class Books:
     def __init__(self, topology: Topology, estimates: Estimates, interference: Interference, meter: Meter | None,
                  *, shares: bool, preempts: bool) -> None:  # fmt: skip
         self.jobs: dict[str, ActiveJob] = {}
+        self.arrivals = 0  # of all jobs so far, be they remembered or not
+        self.ended = 0  # jobs among `jobs` that have
         self.holding: dict[str, ActiveJob] = {}  # jobs that have GPUs, be it to save their checkpoint
         self.fleet = Fleet(self)
         self.reasons: dict[str | pl.Demand, Reason] = {}
@@ -151,6 +153,17 @@ class Books:
                 found.append(pl.Start(job.id, job.placement, lease, job.share))
         return found
 
+    def forget(self, but: Container[str]) -> None:
+        """Jobs that have ended, except these: whoever reports of them later is told that nobody knows them."""
+        gone = [job.id for job in self.jobs.values() if job.state in ENDED and job.id not in but]
+        for job_id in gone:
+            del self.jobs[job_id]
+            self.reasons.pop(job_id, None)
+            self.unranked.pop(job_id, None)
+            if self.learning is not None:
+                self.learning.forget(job_id)
+        self.ended -= len(gone)
+
     # --- what happened --------------------------------------------------------------------------------------
 
     def happened(self, now: float, events: Sequence[ev.Event]) -> list[Happened]:
@@ -166,12 +179,14 @@ class Books:
         job = event.job
         if job.id in self.jobs:
             return f"there is a job {job.id!r} already"
-        active = self.jobs[job.id] = ActiveJob(job, len(self.jobs), now)
+        active = self.jobs[job.id] = ActiveJob(job, self.arrivals, now)
+        self.arrivals += 1
         reason = self.door.turns_away(active, self._capacity.get(job.gpu_type, 0))
         if reason is None:
             self.door.enqueue(now, active)
             return None
         active.move("reject")
+        self.ended += 1
         self.reasons[job.id] = reason
         self.answers.append(Rejected(job.id, reason))
         return None
@@ -189,6 +204,7 @@ class Books:
             self.view.waiting.discard(job)
             self._release(now, job)
             job.move(what)
+            self.ended += 1
             self.reasons.pop(job.id, None)
             self.door.left(job)
             return None

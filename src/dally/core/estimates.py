@@ -43,6 +43,10 @@ class Learning(Protocol):
         """The cluster is another one now."""
         ...
 
+    def forget(self, job_id: str) -> None:
+        """A job has ended for good: what is known of it alone is of no use to anybody."""
+        ...
+
     def learned(self) -> list[list[object]]:
         """As plain data."""
         ...

@@ -43,6 +43,7 @@ _JOB_DEFAULTS = {name: Job.__dataclass_fields__[name].default for name in Job.__
 _TOKENS = {token.label: token for token in Token}
 _FOR_EVER = "inf"  # of a wait
 _quote = json.encoder.encode_basestring_ascii
+_dense = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class JournalText:
@@ -104,7 +105,7 @@ class JournalText:
         quick = self._quick.get(kind)
         if quick is not None:
             return quick(entry)
-        return json.dumps(self._fields(entry), separators=(",", ":"))
+        return _dense(self._fields(entry))
 
     def _fields(self, entry: Entry) -> dict[str, Any]:
         kind = type(entry)
@@ -174,7 +175,7 @@ class JournalText:
         quoted = self._quoted
         where = ",".join(f'{quoted[machine]}:"{mask:x}"' for machine, mask in entry.placement.slices)
         lease = "" if entry.lease is None else f',"lease":{entry.lease!r}'
-        share = "" if entry.share is None else f',"share":{json.dumps(self.plain(entry.share), separators=(",", ":"))}'
+        share = "" if entry.share is None else f',"share":{_dense(self.plain(entry.share))}'
         return f'{{"e":"start","job":{_quote(entry.job)},"placement":{{{where}}}{lease}{share}}}'
 
 

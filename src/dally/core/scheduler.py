@@ -7,7 +7,7 @@ handed to the world. A plan that breaks a rule, or that could not be written, le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from dally.core import events as ev
@@ -62,9 +62,12 @@ class Scheduler:
 
     def __init__(self, topology: Topology, policy: Policy, world: World, journal: Journal,
                  estimates: Estimates | None = None, interference: Interference | None = None,
-                 meter: Meter | None = None, *, strict: bool = True) -> None:  # fmt: skip
+                 meter: Meter | None = None, *, strict: bool = True,
+                 remembers: int | None = None) -> None:  # fmt: skip
         self.world, self.journal, self.policy = world, journal, policy
         self.strict = strict  # whether a broken rule ends the run, or is written down and passed over
+        self.remembers = remembers  # ended jobs until they are forgotten, all at once; None: for ever
+        self.forget_at = remembers or 0
         self.time = 0.0  # of the latest instant
         self.events = 0
         self._interference = interference or NoInterference()
@@ -107,6 +110,8 @@ class Scheduler:
         """What happened becomes part of the books and of the policy's memory; `recorded`: what was decided then."""
         books = self.books
         self.time = now
+        if self.remembers is not None and books.ended >= self.forget_at and not self.news and not self._unwritten:
+            self._forget()
         seen = books.happened(now, events)
         if books.laid_out_before is not None:
             self._relay(books.laid_out_before)
@@ -119,6 +124,13 @@ class Scheduler:
         self.news += heard
         if self._listens or books.unranked:
             self.hear(now, heard)
+
+    def _forget(self) -> None:
+        """Who has ended, unless the policy still remembers them: one that decides in rounds may ask of them once more.
+        When this happens follows from the record alone, so that it is executed again with the same result."""
+        assert self.remembers is not None
+        self.books.forget(set(_words(self.memory.save(self.books.view.topology))))
+        self.forget_at = self.remembers + self.books.ended
 
     def hear(self, now: float, entries: Sequence[Entry]) -> None:
         """The policy hears of entries it has not decided itself, and jobs are ranked anew."""
@@ -260,6 +272,19 @@ class Scheduler:
     def _relay(self, before: Topology) -> None:
         """Machines have other numbers now: what the policy remembers of them goes by their names."""
         self.resume_with(type(self.memory).load(self.memory.save(before), self.books.view.topology))
+
+
+def _words(plain: object) -> Iterator[str]:
+    """All text in plain data, names of fields included."""
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, Mapping):
+        for name, value in plain.items():
+            yield str(name)
+            yield from _words(value)
+    elif isinstance(plain, (list, tuple)):
+        for value in plain:
+            yield from _words(value)
 
 
 def _listens(policy: Policy) -> bool:

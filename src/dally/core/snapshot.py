@@ -41,7 +41,9 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "topology": topology_to_plain(view.topology),
         "time": scheduler.time,
         "events": scheduler.events,
-        "jobs": [_job(job, text) for job in books.jobs.values()],
+        "jobs": [_job(job, at, text) for at, job in enumerate(books.jobs.values())],
+        **({"arrivals": books.arrivals} if books.arrivals != len(books.jobs) else {}),
+        **({"forget_at": scheduler.forget_at} if scheduler.remembers is not None else {}),
         "holding": list(books.holding),
         "down": [view.topology.machine_names[machine] for machine in sorted(books.fleet.down)],
         **({"drained": sorted(books.fleet.drained)} if books.fleet.drained else {}),
@@ -67,8 +69,11 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     assert not books.jobs, "a snapshot is loaded into a scheduler that has seen nothing"
     text = JournalText(view.topology)
     for number, plain in enumerate(state["jobs"]):
-        job = _read_job(plain, number, text)
+        job = _read_job(plain, plain.get("number", number), text)
         books.jobs[job.id] = job
+        books.ended += job.state in ENDED
+    books.arrivals = state.get("arrivals", len(books.jobs))
+    scheduler.forget_at = state.get("forget_at", (scheduler.remembers or 0) + books.ended)
     books.holding.update((job_id, books.jobs[job_id]) for job_id in state["holding"])
     taken = set()
     for job in books.holding.values():
@@ -109,8 +114,11 @@ def load_memory(policy: Policy, state: dict[str, Any], scheduler: Scheduler) -> 
     return type(blank).load(state["memory"], scheduler.books.view.topology)
 
 
-def _job(job: ActiveJob, text: JournalText) -> dict[str, Any]:
+def _job(job: ActiveJob, at: int, text: JournalText) -> dict[str, Any]:
+    """`number` is left out where it is the position among the jobs: nobody was forgotten before."""
     found: dict[str, Any] = {"job": text.plain(job.job), "state": job.state.value}
+    if job.number != at:
+        found["number"] = job.number
     if job.state in ENDED:
         return {**found, "job": {"id": job.id, "submit_time": job.job.submit_time, "gpus": job.gpus},
                 "work_done": job.work_done}  # fmt: skip

@@ -10,8 +10,9 @@ import logging
 import queue
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dally.core import events as ev
@@ -21,12 +22,12 @@ from dally.core.policy import Policy
 from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import save
-from dally.core.states import ENDED
 from dally.core.topology import Topology, spec_of
 from dally.core.topology_text import topology_from_plain
 from dally.live.attempts import Terms
-from dally.live.board import Board, new_row
+from dally.live.board import Board, Row, new_row
 from dally.live.clock import ServiceClock
+from dally.live.durations import Past
 from dally.live.engine import Engine
 from dally.live.held_back import HeldBack
 from dally.live.learned import Learned
@@ -40,6 +41,8 @@ from dally.store.recovery import recover
 log = logging.getLogger("dally.service")
 
 SNAPSHOT_EVERY = 1000  # instants
+MOST_PAST = 5000  # jobs that finished, whose durations estimates go by
+REMEMBERS = 1000  # ended jobs, by the scheduler; more than that are forgotten, and found in the store
 
 
 class Reopen(Exception):  # noqa: N818 - it says what to do
@@ -72,7 +75,11 @@ class Driver:
         self.lock = threading.RLock()  # of the scheduler, while somebody looks at it or it decides
         self.specs: dict[str, JobSpec] = {}
         self.submissions: dict[str, Submission] = {}
-        self._ids: list[str] = []  # of all submissions, in order, as far as somebody has asked
+        self._order: list[tuple[int, int, str]] = []  # the same jobs by id
+        self._order_turn = threading.Lock()
+        self.ended: Counter[str] = Counter()  # jobs by how they ended, from the first on
+        self.past: deque[Past] = deque(maxlen=MOST_PAST)  # how long jobs took that finished
+        self._leaving: list[str] = []  # ended, and not yet out of memory
         self.held_back = HeldBack()
         self.stopped_asking = False  # True: nothing new is started any more
         self._wanted = wanted
@@ -87,7 +94,12 @@ class Driver:
 
     def _open(self) -> None:
         database = self.database
-        self.board = Board(database.rows())
+        self._last_submission = database.newest_submission()
+        unended = database.unended()
+        self.board = Board({known.submission.id: known.row for known in unended if known.row is not None})
+        self.ended.update(database.ended())
+        self.past.extend(_past(read_spec(submission.spec), row) for _, submission, row in
+                         database.last_finished(MOST_PAST) if row is not None)  # fmt: skip
         self.scheduler = self._recovered()
         self.clock = ServiceClock(database.made, self.scheduler.time)
         self.scheduler.journal = journal = Journal(self._write)
@@ -99,7 +111,7 @@ class Driver:
         if self.engine.shares:
             self.world.take_turns(lambda: self.scheduler.view.groups)
         self._snapshot_at = database.instants
-        for self._last_submission, submission in database.submissions():
+        for _, submission, _ in unended:
             self.know(submission)
         self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer)
         for submission in self.submissions.values():
@@ -114,10 +126,7 @@ class Driver:
 
     def catch_up(self) -> None:
         """What was written while this driver came up, by people who knew only the one before it."""
-        for _, submission in self.database.submissions(self._last_submission):
-            if submission.id not in self.submissions:
-                self.know(submission)
-                self.feed(submission)
+        self.take((submission, None) for _, submission in self.database.submissions(self._last_submission))
         for request in self.database.open_requests(self._last_request):
             self.feed(request)
 
@@ -144,16 +153,16 @@ class Driver:
 
     def _fresh(self, topology: Topology, policy: Policy) -> Scheduler:
         self.learned = Learned(topology)
-        return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False)
+        return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False, remembers=REMEMBERS)
 
     def know(self, submission: Submission, spec: JobSpec | None = None) -> None:
         """What a job runs, from what was handed in. From any thread."""
         spec = spec or read_spec(submission.spec)
-        self.specs[submission.id] = spec
-        self.submissions[submission.id] = submission
-        job = self.scheduler.jobs.get(submission.id)
-        if job is not None and job.state in ENDED:
-            return
+        with self._order_turn:
+            if submission.id not in self.submissions:
+                insort(self._order, (*id_order(submission.id), submission.id))
+            self.specs[submission.id] = spec
+            self.submissions[submission.id] = submission
         self.world.programs[submission.id] = to_program(spec, submission.id)
         self.world.terms[submission.id] = Terms(spec.retries, tuple(spec.requeue_on))
         self.world.names[submission.id] = spec.title
@@ -220,6 +229,7 @@ class Driver:
                 self._wait_for_the_store()
         self.hooks.decided(time.perf_counter() - begin)
         self._release_held_back(now)
+        self._let_go()
 
     def _wait_for_the_store(self) -> None:
         """Until it answers; then it says whether what failed was written after all."""
@@ -243,13 +253,21 @@ class Driver:
         self._answered = []
         self.board.take(changed)
         for job, row in changed.items():
-            self._some_ended |= row["ended"] is not None
+            if row["state"] is not None:
+                self._has_ended(job, row)
             if row["started"] == instant.time and job in self.submissions:
                 self.hooks.waited(self.clock.unix(instant.time) - self.submissions[job].made)
         for entry in instant.decided or ():
             if isinstance(entry, Refused):
                 log.error("policy %s: nothing of its plan is done: %s", entry.policy, entry.rule)
         self.hooks.written(self.database.instants - 1, line)
+
+    def _has_ended(self, job: str, row: Row) -> None:
+        self._some_ended = True
+        self.ended[row["state"]] += 1
+        self._leaving.append(job)
+        if row["state"] == "finished" and job in self.specs:
+            self.past.append(_past(self.specs[job], row))
 
     def snapshot(self) -> None:
         """So that the next start has less to read. Not needed for anything else: what fails is tried again later."""
@@ -263,12 +281,32 @@ class Driver:
 
     def ids_after(self, job: str | None) -> list[str]:
         """Jobs in the order of their ids, from the one after this on."""
-        ids = self._ids
-        if len(ids) != len(self.submissions):  # they may have come in another order than they are counted in
-            ids = self._ids = sorted(self.submissions, key=id_order)
-        return ids if job is None else ids[bisect_right(ids, id_order(job), key=id_order) :]
+        with self._order_turn:
+            first = 0 if job is None else bisect_right(self._order, (*id_order(job), job))
+            return [id for _, _, id in self._order[first:]]
+
+    def _let_go(self) -> None:
+        """Who has ended leaves memory, and is found in the store from now on."""
+        if not self._leaving:
+            return
+        stay = set(self.world.let_go(self._leaving))
+        for job in self._leaving:
+            if job not in stay and job in self.submissions:
+                with self._order_turn:
+                    at = bisect_left(self._order, (*id_order(job), job))
+                    del self._order[at], self.specs[job], self.submissions[job]
+                self.board.rows.pop(job, None)  # last: whoever finds no row of a job looks whether it is still here
+        self._leaving = list(stay)
 
     # --- what comes from outside ------------------------------------------------------------------------------
+
+    def take(self, submissions: Iterable[tuple[Submission, JobSpec | None]]) -> None:
+        """From any thread: submissions that are in the store already."""
+        for submission, spec in submissions:
+            if submission.id not in self.submissions:
+                self.know(submission, spec)
+                self._inbox.put(submission)
+        self.engine.wake()
 
     def feed(self, item: Submission | Request) -> None:
         """From any thread: something that is in the store already."""
@@ -309,6 +347,8 @@ class Driver:
     def _ending(self, job: str) -> str | None:
         """How a job ended; None while it has not."""
         row = self.board.rows.get(job)
+        if row is None and job not in self.submissions and (known := self.database.known(job)) is not None:
+            row = known.row  # it left memory
         return None if row is None else row["state"]
 
     def _arrives(self, now: float, job: str) -> None:
@@ -349,7 +389,7 @@ class Driver:
                 log.warning("waiting for the store: %s", error)
                 self._wait_for_the_store()
         self.board.take({job: row})
-        self._some_ended = True
+        self._has_ended(job, row)
 
     def _asked(self, now: float, request: Request) -> None:
         """Done at least once: an instant that follows says that it need not be done again."""
@@ -402,6 +442,13 @@ class Driver:
                 self._wait_for_the_store()
                 raise Reopen("the policy was changed while the store was away") from None
         self.world.nudge()
+
+
+def _past(spec: JobSpec, row: Row) -> Past:
+    """What a job that finished showed."""
+    ran = sum(each["ended"] - each["began"] for each in row["history"] if each["began"] is not None)
+    declared = spec.duration if spec.duration is not None else spec.time_limit
+    return Past(spec.user, spec.title, spec.total_gpus, declared, ran)
 
 
 def id_order(job: str) -> tuple[int, int]:

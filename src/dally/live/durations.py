@@ -20,6 +20,7 @@ from dally.core.states import State
 
 SPREAD = 0.7  # sigma of the log-normal factor around a declaration where too few jobs have ended; an assumption
 ENOUGH = 5  # ended jobs whose own spread is taken in place of it
+FOR_A_TREND = 20  # ended jobs that show how run times go with declarations
 ALIKE = 3  # ended jobs of the same user and name from which another one of them is drawn
 LONGEST = 20.0  # a job that outlasts all that is known: as long again in the median, at most so many times as long
 NOBODY_KNOWS = "nobody knows how long jobs run here: none has ended yet, and none declares a duration"
@@ -83,6 +84,39 @@ class Exact:
         return self._work.get(job.id)
 
 
+class _Trend(NamedTuple):
+    """Run time as a power of the declaration. Declarations that are off go together with their error: the longest ones
+    are mostly too long, and to take them at their word, times an error drawn from all, makes queues too long."""
+
+    scale: float = 1.0
+    power: float = 1.0
+
+    def expected(self, declared: float) -> float:
+        return self.scale * declared**self.power if self.power != 1.0 else self.scale * declared
+
+
+def _trend(past: Sequence[Past]) -> _Trend:
+    """Least squares over the logarithms of jobs that ended, beside those of the same user: how far a user is off on
+    the whole is in their ratios. Where few have ended, declarations as they are."""
+    pairs: dict[str | None, list[tuple[float, float]]] = {}
+    for each in past:
+        if each.declared is not None and each.declared > 0 and each.ran > 0:
+            pairs.setdefault(each.user, []).append((math.log(each.declared), math.log(each.ran)))
+    count = sum(map(len, pairs.values()))
+    if count < FOR_A_TREND:
+        return _Trend()
+    spread = together = 0.0
+    for own in pairs.values():
+        x, y = (sum(values) / len(own) for values in zip(*own, strict=True))
+        spread += sum((declared - x) ** 2 for declared, _ in own)
+        together += sum((declared - x) * (ran - y) for declared, ran in own)
+    if spread <= 1e-9:
+        return _Trend()
+    power = min(1.0, max(0.0, together / spread))
+    offset = sum(ran - power * declared for own in pairs.values() for declared, ran in own) / count
+    return _Trend(math.exp(offset), power)
+
+
 class Drawn:
     """From declarations and from jobs that have ended. A draw depends on the seed, the future and the job alone: the
     same job takes as long under another policy, and on a snapshot that was changed for a what-if."""
@@ -96,6 +130,7 @@ class Drawn:
         self._all = sorted(past.ran for past in history.past if past.ran > 0)
         self._by_user: dict[str, list[float]] = {}
         self._by_name: dict[tuple[str, str], list[float]] = {}
+        self._trend = _trend(history.past)
         self._ratios: list[float] = []
         self._ratios_by_user: dict[str, list[float]] = {}
         for past in history.past:
@@ -111,9 +146,10 @@ class Drawn:
             if past.name:
                 self._by_name.setdefault((past.user, past.name), []).append(past.ran)
         if past.declared is not None and past.declared > 0:
-            self._ratios.append(past.ran / past.declared)
+            ratio = past.ran / self._trend.expected(past.declared)
+            self._ratios.append(ratio)
             if past.user is not None:
-                self._ratios_by_user.setdefault(past.user, []).append(past.ran / past.declared)
+                self._ratios_by_user.setdefault(past.user, []).append(ratio)
 
     @property
     def basis(self) -> str:
@@ -131,7 +167,8 @@ class Drawn:
             ratios = ratios if len(ratios) >= ENOUGH else self._ratios
             if len(ratios) >= ENOUGH:
                 self._stands_on(f"declared durations, off as those of {len(self._ratios):,} ended jobs were")
-                return said * _one_of(ratios, done / said, chance)
+                expected = self._trend.expected(said)
+                return expected * _one_of(ratios, done / expected, chance)
             self._stands_on(f"declared durations, taken to be off by a log-normal factor (σ = {SPREAD:g})")
             return said * _log_normal(done / said, chance)
         found = self._alike(job)

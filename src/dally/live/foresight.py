@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dally.core.active import ActiveJob
 from dally.core.errors import UserError
-from dally.core.job import Job
 from dally.core.snapshot import save
 from dally.live.driver import Driver
-from dally.live.durations import History, Past
+from dally.live.durations import History
 from dally.live.explaining import explain
 from dally.live.forecast import Known, dry_run
 from dally.live.learned import Learned
@@ -57,19 +55,4 @@ def _known(driver: Driver) -> Known:
 
 
 def _history(driver: Driver) -> History:
-    past: list[Past] = []
-    names: dict[str, str] = {}
-    jobs: dict[str, ActiveJob] = driver.scheduler.jobs
-    for job, spec in list(driver.specs.items()):
-        row = driver.board.rows.get(job)
-        names[job] = spec.title
-        if row is None or row["state"] != "finished":
-            continue
-        ran = sum(each["ended"] - each["began"] for each in row["history"] if each["began"] is not None)
-        declared = _declared(jobs[job].job) if job in jobs else None
-        past.append(Past(driver.submissions[job].spec.get("user"), spec.title, spec.total_gpus, declared, ran))
-    return History(past, names)
-
-
-def _declared(job: Job) -> float | None:
-    return job.declared_duration
+    return History(list(driver.past), {job: spec.title for job, spec in list(driver.specs.items())})

@@ -78,6 +78,9 @@ class Learned:
             before = seen.get(shape)
             seen[shape] = step_time if before is None else (1.0 - _RECENT) * before + _RECENT * step_time
 
+    def forget(self, job_id: str) -> None:
+        self._steps.pop(("job", job_id), None)
+
     def learned(self) -> list[list[object]]:
         return [[list(key), [[*shape, seconds] for shape, seconds in seen.items()]]
                 for key, seen in self._steps.items()]  # fmt: skip

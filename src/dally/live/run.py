@@ -27,6 +27,7 @@ from dally.live.world import LiveRules
 
 _LOG = logging.getLogger("dally.serve")
 GRACE = 5  # seconds that requests under way may take when the service stops
+SWITCH = 0.0005  # seconds a thread that computes may go on while others, who answer people, want to
 Open = Callable[[ServiceConfig], Server]
 Read = Callable[[], Configured]
 
@@ -76,6 +77,7 @@ class _Run:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._told_to_stop)
         signal.signal(signal.SIGHUP, self._told_to_reload)
+        sys.setswitchinterval(SWITCH)
         thread = threading.Thread(target=self._lead, name="service")
         thread.start()
         write_address(self.config.folder, self.config.url)

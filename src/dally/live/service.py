@@ -12,10 +12,12 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -25,24 +27,27 @@ from dally.core.topology import Topology
 from dally.core.topology_text import topology_to_plain
 from dally.live import foresight
 from dally.live.board import Row, machines
-from dally.live.driver import Driver, Hooks, Reopen, Wanted
+from dally.live.driver import Driver, Hooks, Reopen, Wanted, id_order
 from dally.live.engine import Engine
 from dally.live.errors import Conflict, NotFound, NotLeader, Unavailable
 from dally.live.expected import Expectations
 from dally.live.intake import Intake
 from dally.live.lead import Leadership
 from dally.live.local.output import output_folder, read_output
-from dally.live.spec import JobSpec, check_levels, check_model, expand
+from dally.live.serving import ENDED as _ENDED
+from dally.live.spec import JobSpec, check_levels, check_model, expand, read_spec
 from dally.live.world import LiveRules
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed, Submission
+from dally.store.database import Database, Handed, Known, Submission
 from dally.store.errors import FencedError, StoreUnavailableError
 from dally.version import __version__
 
 log = logging.getLogger("dally.service")
 
 Act = Literal["cancel", "hold", "release", "requeue"]
-RECENT = 10_000  # instants kept in memory for those who watch
+T = TypeVar("T")
+PAGE = 500  # jobs read from the store at a time
+RECENT, RECENT_SIZE = 10_000, 16_000_000  # instants, and characters of them, kept in memory for those who watch
 
 
 class Service:
@@ -58,10 +63,11 @@ class Service:
         self._state = state  # folder of the engine, where what jobs print is found
         self.stop_jobs = stop_jobs  # whether a clean stop checkpoints what runs, or lets it go on
         self.lead = Leadership(database, url)
-        self._intake = Intake(database)
+        self._intake = Intake(database, self._accepted)
         self._driver: Driver | None = None
         self._stopping = threading.Event()
-        self._recent: deque[tuple[int, str]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[int, str]] = deque()
+        self._recent_size = 0
         self._news = threading.Condition()
         self._status = "starting"
         self._expectations: Expectations | None = None
@@ -158,7 +164,11 @@ class Service:
         with self._news:
             if self._recent and self._recent[-1][0] != number - 1:
                 self._recent.clear()  # somebody else has led meanwhile
+                self._recent_size = 0
             self._recent.append((number, line))
+            self._recent_size += len(line)
+            while len(self._recent) > RECENT or (self._recent_size > RECENT_SIZE and len(self._recent) > 1):
+                self._recent_size -= len(self._recent.popleft()[1])
             self._news.notify_all()
 
     def _leading(self) -> Driver:
@@ -173,31 +183,33 @@ class Service:
     # --- handing in -------------------------------------------------------------------------------------------
 
     def submit(self, specs: list[JobSpec], user: str, key: str | None = None) -> list[str]:
-        """Ids, in order, arrays expanded. Durable when it returns. The same key again: the same ids, nothing new."""
+        """As `hand_in`, waited for."""
+        return self.hand_in(specs, user, key).result()
+
+    def hand_in(self, specs: list[JobSpec], user: str, key: str | None = None) -> Future[list[str]]:
+        """Ids, in order, arrays expanded; there once they are durable. The same key again: the same ids, nothing
+        new."""
         driver = self._leading()
         for spec in specs:
             self.check(driver, spec)
-        text = json.dumps([spec.plain() for spec in specs], sort_keys=True)
-        groups = [[(member, each.model_copy(update={"user": each.user or user})) for member, each in expand(spec)]
-                  for spec in specs]  # fmt: skip
-        plain = [[(member, each.plain()) for member, each in group] for group in groups]
-        handed = Handed(user, time.time(), plain, key, hashlib.sha256(text.encode()).hexdigest())
-        try:
-            ids = self._intake.hand_in(handed)
-        except StoreUnavailableError as error:
-            raise Unavailable(f"nothing was accepted: the store does not answer ({error})") from error
-        except FencedError as error:
-            raise NotLeader() from error
-        driver = self._driver or driver  # another one may have come up meanwhile
+        owned = [spec if spec.user else spec.model_copy(update={"user": user}) for spec in specs]
+        plain = [spec.plain() for spec in owned]
+        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+        groups = [expand(spec) for spec in owned]
+        written = [[(None, whole)] if spec.array is None else [(member, each.plain()) for member, each in group]
+                   for spec, whole, group in zip(owned, plain, groups, strict=True)]  # fmt: skip
         flat = [each for group in groups for _, each in group]
-        for job, spec in zip(ids, flat, strict=True):
-            if job not in driver.submissions:
-                submission = Submission(job, user, handed.made, spec.plain())
-                driver.know(submission, spec)
-                driver.feed(submission)
+        return self._intake.hand_in(Handed(user, time.time(), written, key, digest), flat)
+
+    def _accepted(self, handed: Handed, specs: Sequence[JobSpec], ids: list[str]) -> None:
+        """What is durable is fed to whoever decides now; where nobody does, the next one reads it from the store."""
+        driver = self._driver
+        if driver is not None:
+            plain = (plain for group in handed.specs for _, plain in group)
+            driver.take([(Submission(job, handed.who, handed.made, each), spec)
+                         for job, each, spec in zip(ids, plain, specs, strict=True)])  # fmt: skip
         if self.metrics is not None:
             self.metrics.submitted(len(ids))
-        return ids
 
     def check(self, driver: Driver, spec: JobSpec) -> None:
         """What this cluster, engine or policy cannot do is refused at the door, in a sentence."""
@@ -211,7 +223,7 @@ class Service:
         if gate is not None and spec.queue is not None and spec.queue not in (names := by_name(gate.queues)):
             raise UserError(f"queue: there is no queue {spec.queue!r}; there are {', '.join(sorted(names))}")
         for other in (*spec.after, *spec.after_ok):
-            if other not in driver.submissions:
+            if other not in driver.submissions and self._stored(other) is None:
                 raise UserError(f"there is no job {other} to come after")
 
     def act(self, what: Act, id: str, user: str) -> None:
@@ -271,36 +283,77 @@ class Service:
         driver = self._leading()
         found: list[Row] = []
         wanted = ((user, "user"), (queue, "queue"), (name, "title"))
-        for job in driver.ids_after(after):
-            spec = driver.specs[job]
+        in_memory = states is not None and not any(state in _ENDED for state in states)
+        for seen in self._in_memory(driver, after) if in_memory else self._everybody(driver, after):
+            job, spec = seen.submission.id, seen.spec
             if any(word is not None and word != getattr(spec, what) for word, what in wanted) or \
                     (array is not None and not job.startswith(f"{array}_")):  # fmt: skip
                 continue
-            if states is None or _state(driver, job) in states:
-                found.append(self._row(driver, job))
+            if states is None or _state(driver, seen) in states:
+                found.append(self._row(driver, seen))
                 if limit is not None and len(found) >= limit:
                     break
         return found
 
+    def _in_memory(self, driver: Driver, after: str | None) -> Iterator[_Seen]:
+        """Jobs that have not ended, and a few that have just done so."""
+        return (seen for job in driver.ids_after(after) if (seen := _seen(driver, job)) is not None)
+
+    def _everybody(self, driver: Driver, after: str | None) -> Iterator[_Seen]:
+        """Also those who ended long ago: read from the store, page by page."""
+        at = 0
+        if after is not None:
+            known = self._stored(after)
+            at = id_order(after)[0] - 1 if known is None else known.seq
+        while page := self._from_store(partial(self.database.known_after, at, PAGE)):
+            for known in page:
+                if after is None or id_order(known.submission.id) > id_order(after):
+                    yield _seen(driver, known.submission.id) or self._left(known)
+            at = page[-1].seq
+
+    def _left(self, known: Known) -> _Seen:
+        """A job that is not in memory; where it was when the store was read, it has ended since."""
+        if known.row is None or known.row["state"] is None:
+            known = self._stored(known.submission.id) or known
+        return _Seen(known.submission, read_spec(known.submission.spec), known.row)
+
+    def _stored(self, id: str) -> Known | None:
+        return self._from_store(partial(self.database.known, id))
+
+    def _from_store(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except StoreUnavailableError as error:
+            raise Unavailable(f"the store does not answer ({error})") from error
+
+    def _find(self, driver: Driver, id: str) -> _Seen | None:
+        """One job, in memory or not."""
+        seen = _seen(driver, id)
+        if seen is None and (known := self._stored(id)) is not None:
+            seen = self._left(known)
+        return seen
+
     def counts(self) -> dict[str, int]:
         """Jobs by state."""
         driver = self._leading()
-        return Counter(_state(driver, job) for job in driver.ids_after(None))
+        active = Counter(_state(driver, seen) for seen in self._in_memory(driver, None))
+        return {state: count for state, count in active.items() if state not in _ENDED} | driver.ended
 
     def job(self, id: str) -> Row | None:
         """A row with `spec` and `history`."""
         driver = self._leading()
-        if id not in driver.submissions:
+        seen = self._find(driver, id)
+        if seen is None:
             return None
-        row = self._row(driver, id)
-        kept = driver.board.rows.get(id)
+        row = self._row(driver, seen)
+        kept = seen.row
         unix = driver.clock.unix
-        row["spec"] = driver.submissions[id].spec
+        row["spec"] = seen.submission.spec
         times = ("decided", "began", "ended")
         row["history"] = [{**each, **{name: unix(each[name]) for name in times if each[name] is not None}}
                           for each in (kept["history"] if kept else ())]  # fmt: skip
         row["cause"] = kept["cause"] if kept else None
-        named, expected = driver.specs[id].model or driver.specs[id].profile, self._expected(driver)
+        named, expected = seen.spec.model or seen.spec.profile, self._expected(driver)
         for each in row["history"]:
             each["step"] = expected.step(named, each["machines"], each.get("step"))
         row["step"] = row["history"][-1]["step"] if row["history"] else None
@@ -312,9 +365,9 @@ class Service:
             found = self._expectations = Expectations(topology)
         return found
 
-    def _row(self, driver: Driver, job: str) -> Row:
-        submission, spec = driver.submissions[job], driver.specs[job]
-        kept = driver.board.rows.get(job)
+    def _row(self, driver: Driver, seen: _Seen) -> Row:
+        submission, spec, kept = seen
+        job = submission.id
         active = driver.scheduler.jobs.get(job)
         unix = driver.clock.unix
         state, token, why, until = _standing(driver, job, active, kept)
@@ -392,11 +445,10 @@ class Service:
 
     def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:
         """What was printed, and the offset to go on from. No attempt: the newest one."""
-        driver = self._leading()
-        if id not in driver.submissions:
+        seen = self._find(self._leading(), id)
+        if seen is None:
             raise NotFound(f"there is no job {id}")
-        row = driver.board.rows.get(id)
-        count = len(row["history"]) if row else 0
+        count = len(seen.row["history"]) if seen.row else 0
         if attempt is not None and not 1 <= attempt <= count:
             raise NotFound(f"job {id} has no attempt {attempt}")
         if self._state is None or count == 0:
@@ -409,8 +461,8 @@ class Service:
                 "leader_url": self.lead.leader.get("url"), "instants": self.database.instants,
                 "policy": driver.scheduler.policy.name if driver is not None else None}  # fmt: skip
 
-    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
-        """Instants with their numbers, from this number on; waits so long if there is none."""
+    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, str]]:
+        """Instants, as text, with their numbers, from this number on; waits so long if there is none."""
         self._leading()
         deadline = time.monotonic() + wait
         with self._news:
@@ -418,21 +470,36 @@ class Service:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._news.wait(left):
                     break
-            recent = list(self._recent)
-        if recent and recent[0][0] <= position:
-            first = position - recent[0][0]
-            return [(number, json.loads(line)) for number, line in recent[first : first + limit]]
+            recent = self._recent
+            if recent and recent[0][0] <= position:
+                first = position - recent[0][0]
+                return [recent[at] for at in range(first, min(first + limit, len(recent)))]
         if position >= self.database.instants:
             return []
         try:
-            return [(number, json.loads(line)) for number, line in self.database.lines(position, limit)]
+            return list(self.database.lines(position, limit))
         except StoreUnavailableError as error:
             raise Unavailable(f"the store does not answer ({error})") from error
 
 
-def _state(driver: Driver, job: str) -> str:
+class _Seen(NamedTuple):
+    """A job as it is looked at: what was handed in, how that reads, and its row, once it has one."""
+
+    submission: Submission
+    spec: JobSpec
+    row: Row | None
+
+
+def _seen(driver: Driver, job: str) -> _Seen | None:
+    """A job that is in memory. Its row first: it leaves memory last."""
+    row = driver.board.rows.get(job)
+    spec, submission = driver.specs.get(job), driver.submissions.get(job)
+    return None if spec is None or submission is None else _Seen(submission, spec, row)
+
+
+def _state(driver: Driver, seen: _Seen) -> str:
     """A job's state alone: what lists are filtered by."""
-    kept = driver.board.rows.get(job)
+    job, kept = seen.submission.id, seen.row
     if kept is not None and kept["state"] is not None:
         return str(kept["state"])
     active = driver.scheduler.jobs.get(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import Future
 from typing import Any, Literal, Protocol
 
 from dally.core.queues import Queue
@@ -23,8 +24,9 @@ class Serving(Protocol):
     @property
     def metrics(self) -> LiveMetrics: ...
 
-    def submit(self, specs: list[JobSpec], user: str, key: str | None = None) -> list[str]:
-        """Ids, in order, arrays expanded. Durable when it returns. The same key again: the same ids, nothing new."""
+    def hand_in(self, specs: list[JobSpec], user: str, key: str | None = None) -> Future[list[str]]:
+        """Ids, in order, arrays expanded; there once they are durable. The same key again: the same ids, nothing
+        new."""
         ...
 
     def dry_run(self, spec: JobSpec, user: str) -> dict[str, Any]:
@@ -74,9 +76,9 @@ class Serving(Protocol):
         blocks."""
         ...
 
-    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, dict[str, Any]]]:
-        """Instants of the journal with their numbers, from number `position` on (the first is 0), at most so many;
-        waits for so many seconds if there is none."""
+    def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, str]]:
+        """Instants of the journal, as text, with their numbers, from number `position` on (the first is 0), at most so
+        many; waits for so many seconds if there is none."""
         ...
 
     def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:

@@ -10,6 +10,7 @@ from dally.core.errors import UserError
 from dally.core.journal import Instant, Journal
 from dally.core.scheduler import Scheduler
 from dally.live.board import Board
+from dally.live.driver import REMEMBERS
 from dally.live.learned import Learned
 from dally.policies.options import make_policy
 from dally.store.database import Database, stored
@@ -36,7 +37,7 @@ def verify(url: str, progress: Callable[[int], None] = lambda count: None) -> Ve
     database = stored(Database(url))
     topology = database.first_topology
     scheduler = Scheduler(topology, make_policy(database.about["policy"]), Recorded(()), Journal(), Learned(topology),
-                          strict=False)  # fmt: skip
+                          strict=False, remembers=REMEMBERS)  # fmt: skip
     board = Board()
     count = 0
 
@@ -56,5 +57,5 @@ def verify(url: str, progress: Callable[[int], None] = lambda count: None) -> Ve
     except UserError as error:
         raise UserError(f"{database.folder}: {error}") from None
     rows = database.rows()
-    wrong = [job for job, row in rows.items() if job in scheduler.jobs and board.rows.get(job) != row]
+    wrong = [job for job, row in rows.items() if job in board.rows and board.rows[job] != row]
     return Verified(count, difference, [] if difference is not None else wrong)

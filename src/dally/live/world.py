@@ -122,6 +122,19 @@ class LiveWorld:
         """Jobs that the engine was told to run and of which it has not said that they are over."""
         return {key.job for key in self._told}
 
+    def let_go(self, jobs: Iterable[str]) -> list[str]:
+        """Forget jobs that have ended. Those of which the engine still runs something stay: they are given back."""
+        busy = self.busy() | self._current.keys() | self._unended
+        stay = []
+        for job in jobs:
+            if job in busy:
+                stay.append(job)
+                continue
+            for each in (self.programs, self.terms, self.names, self.references, self._numbers, self._leases,
+                         self._in_vain):  # fmt: skip
+                each.pop(job, None)
+        return stay
+
     def leave_all(self) -> None:
         """Everybody is asked to save and leave. From the thread that decides."""
         for attempt in list(self._queue):

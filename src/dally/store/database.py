@@ -86,6 +86,15 @@ _leader = sa.Table(
     sa.Column("holder", sa.Text, nullable=False),
 )  # fmt: skip
 
+# Made once: to make a statement anew costs several times as much as to execute it.
+_APPEND, _HAND_IN, _KEY = _journal.insert(), _submissions.insert(), _keys.insert()
+_LEADS = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
+_LEADS_LOCKED, _LEADS_ALONE = _LEADS.with_for_update(read=True), _LEADS.with_for_update()
+_KNOWN = sa.select(_submissions, _rows.c.body).join_from(
+    _submissions, _rows, _submissions.c.id == _rows.c.id, isouter=True)  # fmt: skip
+_NEWEST = sa.select(sa.func.max(_submissions.c.seq))
+_KEYS_BEFORE = sa.select(_keys).where(_keys.c.key.in_(sa.bindparam("keys", expanding=True)))
+
 
 class Submission(NamedTuple):
     """What somebody handed in."""
@@ -94,6 +103,14 @@ class Submission(NamedTuple):
     who: str
     made: float
     spec: dict[str, Any]
+
+
+class Known(NamedTuple):
+    """A job as the store has it: what was handed in, and its row, once an instant has it."""
+
+    seq: int
+    submission: Submission
+    row: dict[str, Any] | None
 
 
 class Request(NamedTuple):
@@ -122,6 +139,7 @@ class Database:
         self.folder = self.url.render_as_string(hide_password=True)  # how messages name it
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = _engine(self.url, patience)
+        self._put_row = _upsert(self._sqlite)
         self._turn = threading.Lock()
         self.epoch = 0  # of this process's lead; 0: it does not lead
         self.instants = 0  # in the journal, as far as this leader knows
@@ -203,10 +221,10 @@ class Database:
             connection.execute(_leader.update().where(_leader.c.one == 1).values(holder="{}", beat=_leader.c.beat + 1))
         self.epoch = 0
 
-    def _must_lead(self, connection: Connection) -> None:
-        """Held until the transaction ends, so that nobody takes over in the middle of it."""
-        query = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
-        epoch = connection.execute(query if self._sqlite else query.with_for_update(read=True)).scalar_one()
+    def _must_lead(self, connection: Connection, *, alone: bool = False) -> None:
+        """Held until the transaction ends, so that nobody takes over in the middle of it; `alone`: nor writes."""
+        query = _LEADS if self._sqlite else _LEADS_ALONE if alone else _LEADS_LOCKED
+        epoch = connection.execute(query).scalar_one()
         if epoch != self.epoch:
             raise FencedError(f"{self.folder}: another service leads now (epoch {epoch}, this one had {self.epoch})")
 
@@ -227,25 +245,19 @@ class Database:
         line = text.encode(instant)
         with self._writing() as connection:
             self._must_lead(connection)
-            connection.execute(_journal.insert().values(number=self.instants, epoch=self.epoch, line=line))
+            connection.execute(_APPEND, {"number": self.instants, "epoch": self.epoch, "line": line})
             answered = list(answered)
             if answered:
                 connection.execute(_requests.update().where(_requests.c.seq.in_(answered)).values(done=True))
-            for job, body in (rows or {}).items():
-                self._upsert(connection, job, body)
+            self._put(connection, rows or {})
         self.instants += 1
         self._text = text
         return line
 
-    def _upsert(self, connection: Connection, job: str, body: dict[str, Any]) -> None:
-        if self._sqlite:
-            from sqlalchemy.dialects.sqlite import insert
-        else:
-            from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
-        text = json.dumps(body)
-        connection.execute(
-            insert(_rows).values(id=job, body=text).on_conflict_do_update(index_elements=["id"], set_={"body": text})
-        )
+    def _put(self, connection: Connection, rows: Mapping[str, dict[str, Any]]) -> None:
+        """Rows in the place of those of the same jobs, in one statement that is made once."""
+        if rows:
+            connection.execute(self._put_row, [{"id": job, "body": json.dumps(body)} for job, body in rows.items()])
 
     def note(self, name: str, value: str | None = None) -> str | None:
         """What was noted under a name before; `value` takes its place."""
@@ -260,8 +272,7 @@ class Database:
         """Rows of jobs that never came to the scheduler, and the requests that ended them."""
         with self._writing() as connection:
             self._must_lead(connection)
-            for job, body in rows.items():
-                self._upsert(connection, job, body)
+            self._put(connection, rows)
             connection.execute(_requests.update().where(_requests.c.seq.in_(list(answered))).values(done=True))
 
     def written(self) -> int:
@@ -318,50 +329,17 @@ class Database:
 
     # --- what people hand in ----------------------------------------------------------------------------------
 
-    def submit(self, batch: Sequence[Handed]) -> list[list[str] | UserError]:
+    def submit(self, batch: Sequence[Handed]) -> list[Taken | UserError]:
         """Take in several people's submissions at once; durable when it returns. The ids of each, or why not. Only
         where this process leads: nobody else would hear of them."""
-        answers: list[list[str] | UserError] = []
+        answers: list[Taken | UserError] = []
         with self._writing() as connection:
-            self._must_lead(connection)
+            self._must_lead(connection, alone=True)
+            taking = _Taking(connection, connection.execute(_NEWEST).scalar() or 0, batch)
             for handed in batch:
-                answers.append(self._take_in(connection, handed))
+                answers.append(taking.take_in(handed))
+            taking.write()
         return answers
-
-    def _take_in(self, connection: Connection, handed: Handed) -> list[str] | UserError:
-        if handed.key is not None:
-            before = connection.execute(
-                sa.select(_keys).where(_keys.c.who == handed.who, _keys.c.key == handed.key)
-            ).first()
-            if before is not None:
-                if before.digest != handed.digest:
-                    return UserError(f"the idempotency key {handed.key!r} was used for another submission")
-                return list(json.loads(before.ids))
-        ids: list[str] = []
-        for group in handed.specs:
-            first: str | None = None
-            for member, spec in group:
-                name = self._one(connection, handed, None if member is None else (first, member), spec)
-                first = first or name.partition("_")[0]
-                ids.append(name)
-        if handed.key is not None:
-            connection.execute(
-                _keys.insert().values(who=handed.who, key=handed.key, digest=handed.digest, ids=json.dumps(ids))
-            )
-        return ids
-
-    def _one(self, connection: Connection, handed: Handed, of: tuple[str | None, int] | None,
-             spec: dict[str, Any]) -> str:  # fmt: skip
-        """A row of its own; its number is its id, or the id of its array and its number in it."""
-        done = connection.execute(
-            _submissions.insert().values(id=f"?{time.monotonic_ns()}", who=handed.who, made=handed.made, spec="")
-        )
-        seq = done.inserted_primary_key[0]  # type: ignore[index]
-        name = str(seq) if of is None else f"{of[0] or seq}_{of[1]}"
-        connection.execute(
-            _submissions.update().where(_submissions.c.seq == seq).values(id=name, spec=json.dumps(spec))
-        )
-        return name
 
     def submissions(self, after: int = 0) -> list[tuple[int, Submission]]:
         """(sequence number, what was handed in), all from a number on."""
@@ -370,6 +348,48 @@ class Database:
                 sa.select(_submissions).where(_submissions.c.seq > after).order_by(_submissions.c.seq)
             ).all()
         return [(row.seq, Submission(row.id, row.who, row.made, json.loads(row.spec))) for row in rows]
+
+    def newest_submission(self) -> int:
+        """Sequence number of the last one; 0: there is none."""
+        with self._reading() as connection:
+            return int(connection.execute(_NEWEST).scalar() or 0)
+
+    def unended(self) -> list[Known]:
+        """Jobs that have not ended, be it that no instant has them yet, in order."""
+        state = self._row_state()
+        return self._known(_KNOWN.where(sa.or_(_rows.c.id.is_(None), state.is_(None))).order_by(_submissions.c.seq))
+
+    def known(self, id: str) -> Known | None:
+        """One job, whatever became of it."""
+        return next(iter(self._known(_KNOWN.where(_submissions.c.id == id))), None)
+
+    def known_after(self, seq: int, limit: int) -> list[Known]:
+        """All jobs in order, from the one after this on."""
+        return self._known(_KNOWN.where(_submissions.c.seq > seq).order_by(_submissions.c.seq).limit(limit))
+
+    def last_finished(self, limit: int) -> list[Known]:
+        """So many of those that finished, the last ones submitted, in order."""
+        finished = _KNOWN.where(self._row_state() == "finished")
+        return self._known(finished.order_by(_submissions.c.seq.desc()).limit(limit))[::-1]
+
+    def ended(self) -> dict[str, int]:
+        """How many jobs have ended, by state."""
+        state = self._row_state()
+        with self._reading() as connection:
+            found = connection.execute(sa.select(state, sa.func.count()).where(state.is_not(None)).group_by(state))
+            return {str(row[0]): int(row[1]) for row in found}
+
+    def _known(self, query: sa.Select[Any]) -> list[Known]:
+        with self._reading() as connection:
+            found = connection.execute(query).all()
+        return [Known(row.seq, Submission(row.id, row.who, row.made, json.loads(row.spec)),
+                      None if row.body is None else json.loads(row.body)) for row in found]  # fmt: skip
+
+    def _row_state(self) -> sa.ColumnElement[str | None]:
+        """How a job ended; nothing while it has not."""
+        if self._sqlite:
+            return sa.func.json_extract(_rows.c.body, "$.state")
+        return sa.func.json_extract_path_text(sa.cast(_rows.c.body, sa.JSON), "state")
 
     def ask(self, body: Mapping[str, Any]) -> Request:
         """Something else that somebody wants; durable when it returns. Only where this process leads."""
@@ -429,6 +449,57 @@ class Handed(NamedTuple):
     digest: str
 
 
+class Taken(NamedTuple):
+    """Ids of a submission, and whether it is new: the same key again has the ids it had."""
+
+    ids: list[str]
+    new: bool
+
+
+class _Taking:
+    """Submissions of one transaction, numbered as they come and written together. There is one such transaction at a
+    time, and no submission is ever deleted: the next number is one more than the last."""
+
+    def __init__(self, connection: Connection, newest: int, batch: Sequence[Handed]) -> None:
+        self._connection, self._newest = connection, newest
+        self._rows: list[dict[str, Any]] = []
+        self._new_keys: list[dict[str, Any]] = []
+        self._keys: dict[tuple[str, str], dict[str, Any]] = {}  # by whom and key; those of this transaction too
+        keys = sorted({handed.key for handed in batch if handed.key is not None})
+        for row in connection.execute(_KEYS_BEFORE, {"keys": keys}) if keys else ():
+            self._keys[row.who, row.key] = dict(row._mapping)
+
+    def take_in(self, handed: Handed) -> Taken | UserError:
+        if handed.key is not None:
+            before = self._keys.get((handed.who, handed.key))
+            if before is not None:
+                if before["digest"] != handed.digest:
+                    return UserError(f"the idempotency key {handed.key!r} was used for another submission")
+                return Taken(list(json.loads(before["ids"])), False)
+        ids = [id for group in handed.specs for id in self._group(handed, group)]
+        if handed.key is not None:
+            new = {"who": handed.who, "key": handed.key, "digest": handed.digest, "ids": json.dumps(ids)}
+            self._keys[handed.who, handed.key] = new
+            self._new_keys.append(new)
+        return Taken(ids, True)
+
+    def _group(self, handed: Handed, group: Sequence[tuple[int | None, dict[str, Any]]]) -> Iterator[str]:
+        """A row each; its number is its id, or the id of its array and its number in it."""
+        array = self._newest + 1
+        for member, spec in group:
+            self._newest += 1
+            id = str(self._newest) if member is None else f"{array}_{member}"
+            self._rows.append({"seq": self._newest, "id": id, "who": handed.who, "made": handed.made,
+                               "spec": json.dumps(spec)})  # fmt: skip
+            yield id
+
+    def write(self) -> None:
+        if self._rows:
+            self._connection.execute(_HAND_IN, self._rows)
+        if self._new_keys:
+            self._connection.execute(_KEY, self._new_keys)
+
+
 def _engine(url: URL, patience: float) -> Engine:
     if url.get_backend_name() != "sqlite":
         try:
@@ -457,6 +528,15 @@ def _engine(url: URL, patience: float) -> Engine:
         connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _upsert(sqlite: bool) -> sa.Insert:
+    if sqlite:
+        from sqlalchemy.dialects.sqlite import insert
+    else:
+        from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
+    made = insert(_rows)
+    return made.on_conflict_do_update(index_elements=["id"], set_={"body": made.excluded.body})
 
 
 @contextlib.contextmanager

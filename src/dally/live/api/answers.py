@@ -16,12 +16,13 @@ from dally.core.errors import UserError
 from dally.live.errors import NotLeader, ServiceError, Unauthorized
 from dally.live.plain_errors import shown
 
+_dense = json.JSONEncoder(separators=(",", ":")).encode
 _LOG = logging.getLogger("dally.api")
 
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Plain data as JSON. What text cannot be sent (half a character) is escaped, not a fault."""
-    return Response(json.dumps(data, separators=(",", ":")), status, headers, media_type="application/json")
+    return Response(_dense(data), status, headers, media_type="application/json")
 
 
 def refusal(sentence: str, status: int, headers: dict[str, str] | None = None, **more: Any) -> Response:
@@ -44,6 +45,12 @@ def of_error(error: Exception) -> Response:
     return refusal(sentence, error.status, headers)
 
 
+def of_fault(request: Request, error: Exception) -> Response:
+    """The answer to what should not have gone wrong."""
+    _LOG.error("%s %s: %r", request.method, request.url.path, error, exc_info=error)
+    return refusal("the service has a fault of its own here; its log says more", 500)
+
+
 def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(UserError)
     def known(request: Request, error: Exception) -> Response:
@@ -64,5 +71,4 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def fault(request: Request, error: Exception) -> Response:
-        _LOG.error("%s %s: %r", request.method, request.url.path, error, exc_info=error)
-        return refusal("the service has a fault of its own here; its log says more", 500)
+        return of_fault(request, error)

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from dally.live.api import cluster, events, jobs
 from dally.live.api.answers import handle_errors
 from dally.live.api.auth import Auth
+from dally.live.api.door import Door
 from dally.live.api.front import Front
 from dally.live.api.rows import PolicyText
 from dally.live.config import LimitsConfig
@@ -42,6 +43,7 @@ def make_app(service: Serving, auth: Auth, limits: LimitsConfig | None = None, l
         app.include_router(each.router)
     handle_errors(app)
     service.metrics.watch(service.counts, service.nodes, service.health)
+    app.add_middleware(Door, service=service, auth=auth)
     app.add_middleware(Front, limits=limits or LimitsConfig(), metrics=service.metrics, log_requests=log_requests)
     _with_schemas(app)
     return app

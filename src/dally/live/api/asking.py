@@ -20,17 +20,20 @@ from dally.live.tokens import Caller
 _ID = re.compile(r"^[0-9]{1,18}(_[0-9]{1,9})?$")
 
 
-def the_service(request: Request) -> Serving:
+# Dependencies are coroutines though they wait for nothing: a plain function would be sent to a thread, each.
+
+
+async def the_service(request: Request) -> Serving:
     service: Serving = request.app.state.service
     return service
 
 
-def the_caller(request: Request) -> Caller:
+async def the_caller(request: Request) -> Caller:
     auth: Auth = request.app.state.auth
     return auth.caller(request)
 
 
-def an_admin(caller: Annotated[Caller, Depends(the_caller)]) -> Caller:
+async def an_admin(caller: Annotated[Caller, Depends(the_caller)]) -> Caller:
     if not caller.admin:
         raise Forbidden(f"{caller.name} is not an administrator of this service")
     return caller

@@ -10,6 +10,7 @@ import getpass
 import ipaddress
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -55,12 +56,7 @@ class Auth:
 
     def _refuse_browsers(self, request: Request) -> None:
         """A page from elsewhere must not reach a service that asks for no token."""
-        host = urlsplit(f"//{request.headers.get('host', '')}")
-        try:
-            name = host.hostname
-        except ValueError:
-            name = None
-        if name not in _HERE:
+        if _name_of(request.headers.get("host", "")) not in _HERE:
             raise Forbidden(f"this service has no tokens and answers to {', '.join(_HERE)} only")
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
@@ -70,14 +66,30 @@ class Auth:
         client, server = request.client, request.scope.get("server")
         if client is None or not server:
             return  # no socket at all: called in this process
-        try:
-            ipaddress.ip_address(client.host)
-        except ValueError:
+        if not _is_address(client.host):
             return  # likewise
         user = self._peer((client.host, client.port), (server[0], server[1]))
         if user not in (0, os.getuid()):
             raise Unauthorized(f"this service has no tokens and answers {self.owner.name} alone; others need a token "
                                "(`dally token add`)")  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _name_of(host: str) -> str | None:
+    """Of a Host header, without the port; None: it is none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 def local_user() -> str:

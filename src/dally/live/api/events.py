@@ -12,9 +12,8 @@ import contextlib
 import json
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Header, Query
 from starlette.concurrency import run_in_threadpool
@@ -29,11 +28,19 @@ from dally.live.serving import Serving
 from dally.live.tokens import Caller
 
 KEPT = 4096  # instants at hand
+SIZE = 16_000_000  # characters of them, at the most
 BATCH = 256  # instants read or sent at a time
+GATHER = 0.1  # seconds in which what is written is sent together: a hundred readers are woken once, not every time
 PATIENCE = 30.0  # seconds a reader may take nothing
 HEARTBEAT = 15.0  # seconds between signs of life
 _LOG = logging.getLogger("dally.events")
-Instant = tuple[int, dict[str, Any]]
+
+
+class Told(NamedTuple):
+    """An instant of the journal, and how many there are up to it."""
+
+    position: int
+    line: str
 
 
 class Follower:
@@ -41,7 +48,8 @@ class Follower:
 
     def __init__(self, service: Serving, loop: asyncio.AbstractEventLoop) -> None:
         self.service, self._loop = service, loop
-        self._kept: deque[Instant] = deque(maxlen=KEPT)
+        self._kept: list[Told] = []  # without gaps
+        self._shown: dict[tuple[str | None, int, int], bytes] = {}  # what readers of the newest are sent, by whom
         self._grown = asyncio.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
@@ -81,26 +89,34 @@ class Follower:
                 self._stopped.wait(5.0)
                 continue
             if found:
-                position = found[-1][0]
+                position = found[-1].position
                 self._loop.call_soon_threadsafe(self._add, found)
+                if len(found) < BATCH:
+                    self._stopped.wait(GATHER)
 
     def newest(self) -> int:
         """Position of the newest instant: how many there are."""
         return int(self.service.health()["instants"])
 
-    def _read(self, position: int, wait: float) -> list[Instant]:
-        """After so many instants, those that follow, each with how many there are up to it."""
-        found = self.service.events_after(position, BATCH, wait)
-        return [(number + 1, instant) for number, instant in found]
+    def _read(self, position: int, wait: float) -> list[Told]:
+        """After so many instants, those that follow."""
+        return [Told(number + 1, line) for number, line in self.service.events_after(position, BATCH, wait)]
 
-    def _add(self, found: list[Instant]) -> None:
-        self._kept.extend(found)
+    def _add(self, found: list[Told]) -> None:
+        if self._kept and self._kept[-1].position + 1 != found[0].position:
+            self._kept.clear()
+        self._kept += found
+        if len(self._kept) >= 2 * KEPT:
+            del self._kept[:-KEPT]
+        while len(self._kept) > 1 and sum(len(told.line) for told in self._kept) > SIZE:
+            del self._kept[: len(self._kept) // 2]
+        self._shown.clear()
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
 
-    async def after(self, position: int) -> list[Instant]:
+    async def after(self, position: int) -> list[Told]:
         """Some instants after this position; nothing after a heartbeat's time without any."""
-        if not (self._kept and self._kept[0][0] <= position + 1):  # further back than what is at hand
+        if not (self._kept and self._kept[0].position <= position + 1):  # further back than what is at hand
             found = await run_in_threadpool(self._read, position, 0.0)
             if found:
                 return found
@@ -108,15 +124,27 @@ class Follower:
         if newer:
             return newer
         try:
-            await asyncio.wait_for(self._grown.wait(), HEARTBEAT)
+            async with asyncio.timeout(HEARTBEAT):
+                await self._grown.wait()
         except TimeoutError:
             return []
         return self._newer(position)
 
-    def _newer(self, position: int) -> list[Instant]:
-        if not self._kept or self._kept[-1][0] <= position:
+    def _newer(self, position: int) -> list[Told]:
+        if not self._kept or self._kept[-1].position <= position:
             return []
-        return [each for each in self._kept if each[0] > position][:BATCH]
+        first = max(0, position + 1 - self._kept[0].position)
+        return self._kept[first : first + BATCH]
+
+    async def shown(self, found: list[Told], owners: Owners, caller: Caller) -> bytes:
+        """What this caller is sent of them; made once for all who are sent the same."""
+        key = (None if caller.admin else caller.name, found[0].position, found[-1].position)
+        if key not in self._shown:
+            text = _plain(found) if caller.admin else await run_in_threadpool(_filtered, found, owners, caller)
+            if len(self._shown) > 1000:
+                self._shown.clear()
+            self._shown[key] = text
+        return self._shown[key]
 
 
 class Owners:
@@ -159,25 +187,24 @@ class EventStream(Response):
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[Any]],
                        send: Callable[[Any], Awaitable[None]]) -> None:  # fmt: skip
-        gone = asyncio.ensure_future(_gone(receive))
+        gone, sending = asyncio.ensure_future(_gone(receive)), asyncio.ensure_future(self._send(send))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            while not gone.done():
-                following = asyncio.ensure_future(anext(self._chunks, None))
-                await asyncio.wait({following, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not following.done():
-                    following.cancel()
-                    return
-                chunk = following.result()
-                if chunk is None:
-                    break
-                message = {"type": "http.response.body", "body": chunk, "more_body": True}
-                await asyncio.wait_for(send(message), PATIENCE)
-            await asyncio.wait_for(send({"type": "http.response.body", "body": b""}), PATIENCE)
+            await asyncio.wait({gone, sending}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
         except TimeoutError:
             _LOG.info("a reader of events took nothing for %g s and was cut off", PATIENCE)
         finally:
             gone.cancel()
+            sending.cancel()
+
+    async def _send(self, send: Callable[[Any], Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for chunk in self._chunks:
+            async with asyncio.timeout(PATIENCE):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        async with asyncio.timeout(PATIENCE):
+            await send({"type": "http.response.body", "body": b""})
 
 
 async def _gone(receive: Callable[[], Awaitable[Any]]) -> None:
@@ -221,15 +248,16 @@ async def _chunks(follower: Follower, owners: Owners, caller: Caller, position: 
         if not found:
             yield b": still here\n\n"
             continue
-        position = found[-1][0]
-        shown = await run_in_threadpool(_texts, found, owners, caller)
+        position = found[-1].position
+        shown = await follower.shown(found, owners, caller)
         yield shown or b"id: %d\n: nothing of yours\n\n" % position
 
 
-def _texts(found: list[Instant], owners: Owners, caller: Caller) -> bytes:
-    parts = []
-    for position, instant in found:
-        seen = owners.readable(instant, caller)
-        if seen is not None:
-            parts.append(f"id: {position}\ndata: {json.dumps(seen, separators=(',', ':'))}\n\n")
-    return "".join(parts).encode()
+def _plain(found: list[Told]) -> bytes:
+    return "".join(f"id: {position}\ndata: {line.rstrip()}\n\n" for position, line in found).encode()
+
+
+def _filtered(found: list[Told], owners: Owners, caller: Caller) -> bytes:
+    seen = ((position, owners.readable(json.loads(line), caller)) for position, line in found)
+    return "".join(f"id: {position}\ndata: {json.dumps(instant, separators=(',', ':'))}\n\n"
+                   for position, instant in seen if instant is not None).encode()  # fmt: skip

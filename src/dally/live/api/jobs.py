@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from concurrent.futures import Future
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,39 +23,63 @@ from dally.live.tokens import Caller
 
 MOST_SPECS = 1000  # of one request
 MOST_ROWS = 1000  # of one page
+MOST_KEY = 200  # characters
 MOST_LOG = 1_000_000  # bytes of one answer
 LOG_BYTES = 64 * 1024
+_LONGER = {"array", "after", "after_ok", "model", "profile"}  # fields for which more is made, or files are read
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=PROBLEMS)
+PATH = "/v1/jobs"
+router = APIRouter(prefix=PATH, tags=["jobs"], responses=PROBLEMS)
 _SPEC_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": [
     {"$ref": "#/components/schemas/JobSpec"},
     {"type": "array", "items": {"$ref": "#/components/schemas/JobSpec"}, "minItems": 1, "maxItems": MOST_SPECS},
 ]}}}}}  # fmt: skip
 Text = Annotated[str | None, Query(max_length=200)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200,
+Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=MOST_KEY,
                                    description="The same key again: the same ids, nothing is submitted twice."),
                 ]  # fmt: skip
 
 
 @router.post("", status_code=201, response_model=Submitted, openapi_extra=_SPEC_BODY,
              responses={200: {"description": "What would happen (dry_run)", "model": dict[str, Any]}})  # fmt: skip
-def submit(request: Request, service: Service, caller: Who, body: Body, key: Key = None,
-           dry_run: bool = False) -> Response:  # fmt: skip
+async def submit(request: Request, service: Service, caller: Who, body: Body, key: Key = None,
+                 dry_run: bool = False) -> Response:  # fmt: skip
     """Accept one job or a list of them, whole or not at all. They are durable when the answer comes."""
+    if dry_run:
+        return await run_in_threadpool(_tried, request, service, caller, body)
+    return await submitted(service, caller, body, key)
+
+
+async def submitted(service: Serving, caller: Caller, body: Any, key: str | None) -> Response:
+    given = (service, caller, body, key)
+    # What takes long is not for the loop, which answers everybody; for one plain job a thread costs more than it saves.
+    quick = isinstance(body, dict) and not _LONGER & body.keys()
+    ids = await asyncio.wrap_future(_handed_in(*given) if quick else await run_in_threadpool(_handed_in, *given))
+    return answer({"id": ids[0], "ids": ids}, 201, {"Location": f"/v1/jobs/{ids[0]}"})
+
+
+def _handed_in(service: Serving, caller: Caller, body: Any, key: str | None) -> Future[list[str]]:
+    specs = _own_specs(service, caller, body)
+    if key is not None and not key.isprintable():
+        raise Invalid("Idempotency-Key: it has characters that cannot be printed")
+    scoped = None if key is None else f"{caller.name}/{key}"  # nobody gets at another's jobs by guessing a key
+    return service.hand_in(specs, caller.name, scoped)
+
+
+def _tried(request: Request, service: Serving, caller: Caller, body: Any) -> Response:
+    specs = _own_specs(service, caller, body)
+    with thinking(request):
+        found = [service.dry_run(spec, caller.name) for spec in specs]
+    return answer(found if isinstance(body, list) else found[0])
+
+
+def _own_specs(service: Serving, caller: Caller, body: Any) -> list[JobSpec]:
     specs = [_owned(spec, caller) for spec in _specs(body)]
     for other in {other for spec in specs for other in (*spec.after, *spec.after_ok)}:
         row = service.job(other)
         if row is not None and not caller.may_see(row.get("user")):  # what became of it is nobody else's business
             raise UserError(f"there is no job {other} to come after")
-    if dry_run:
-        with thinking(request):
-            found = [service.dry_run(spec, caller.name) for spec in specs]
-        return answer(found if isinstance(body, list) else found[0])
-    if key is not None and not key.isprintable():
-        raise Invalid("Idempotency-Key: it has characters that cannot be printed")
-    scoped = None if key is None else f"{caller.name}/{key}"  # nobody gets at another's jobs by guessing a key
-    ids = service.submit(specs, caller.name, scoped)
-    return answer({"id": ids[0], "ids": ids}, 201, {"Location": f"/v1/jobs/{ids[0]}"})
+    return specs
 
 
 def _specs(body: Any) -> list[JobSpec]:
