@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from dally.core import events as ev
 from dally.core.errors import UserError
 from dally.core.journal import Instant, Journal, Refused
+from dally.core.placement import Placement
 from dally.core.policy import Policy
 from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
@@ -101,7 +102,7 @@ class Driver:
         self._snapshot_at = database.instants
         for self._last_submission, submission in database.submissions():
             self.know(submission)
-        self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer)
+        self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer, self._put)
         for submission in self.submissions.values():
             if submission.id not in self.scheduler.jobs and submission.id not in self.board.rows:
                 self._inbox.put(submission)
@@ -111,6 +112,9 @@ class Driver:
         self._follow_configuration()
         if len(self.scheduler.view.waiting):  # who came back to the queue as the service stopped was not planned with
             self.world.nudge()
+
+    def _put(self, job: str, attempt: int) -> tuple[Placement, bool] | None:
+        return self.board.put(job, attempt, self.scheduler.view.topology)
 
     def catch_up(self) -> None:
         """What was written while this driver came up, by people who knew only the one before it."""
