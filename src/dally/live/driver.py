@@ -29,7 +29,7 @@ from dally.live.attempts import Terms
 from dally.live.board import Board, new_row
 from dally.live.clock import ServiceClock
 from dally.live.engine import Engine
-from dally.live.held_back import HeldBack
+from dally.live.held_back import HeldBack, array_of
 from dally.live.learned import Learned
 from dally.live.spec import JobSpec, read_spec, to_job, to_program
 from dally.live.world import LiveRules, LiveWorld
@@ -73,6 +73,7 @@ class Driver:
         self.lock = threading.RLock()  # of the scheduler, while somebody looks at it or it decides
         self.specs: dict[str, JobSpec] = {}
         self.submissions: dict[str, Submission] = {}
+        self.arrays: dict[str, list[str]] = {}  # members, by the id of their array
         self._ids: list[str] = []  # of all submissions, in order, as far as somebody has asked
         self.held_back = HeldBack()
         self.stopped_asking = False  # True: nothing new is started any more
@@ -106,6 +107,8 @@ class Driver:
         for submission in self.submissions.values():
             if submission.id not in self.scheduler.jobs and submission.id not in self.board.rows:
                 self._inbox.put(submission)
+            elif self._ending(submission.id) is None:
+                self.held_back.is_in(submission.id, self.specs[submission.id])
         for request in database.open_requests():
             self._last_request = request.seq
             self._inbox.put(request)
@@ -154,6 +157,8 @@ class Driver:
         """What a job runs, from what was handed in. From any thread."""
         spec = spec or read_spec(submission.spec)
         self.specs[submission.id] = spec
+        if "_" in submission.id and submission.id not in self.submissions:
+            self.arrays.setdefault(array_of(submission.id), []).append(submission.id)
         self.submissions[submission.id] = submission
         job = self.scheduler.jobs.get(submission.id)
         if job is not None and job.state in ENDED:
@@ -311,7 +316,17 @@ class Driver:
             job in self.scheduler.jobs or job in self.held_back or job in self.board.rows)  # fmt: skip
 
     def _ending(self, job: str) -> str | None:
-        """How a job ended; None while it has not."""
+        """How a job ended; None while it has not. Of an array: when all have, finished if all are, else how the first
+        that is not has ended."""
+        members = self.arrays.get(job)
+        if members is not None:
+            how: str | None = "finished"
+            for member in members:
+                state = self._ending(member)
+                if state is None:
+                    return None
+                how = f"{state} ({member})" if how == "finished" and state != "finished" else how
+            return how
         row = self.board.rows.get(job)
         return None if row is None else row["state"]
 
@@ -330,7 +345,7 @@ class Driver:
         if not self._some_ended:
             return
         self._some_ended = False
-        for job in self.held_back.ended(self._ending):
+        for job in self.held_back.ended(self._ending, self.clock.unix(now)):
             self._arrives(now, job)
         self._fail_dependents(now)
 
@@ -338,7 +353,7 @@ class Driver:
         while (never := self.held_back.never()) is not None:
             job, why = never
             self._end_here(now, job, "cancelled", why)
-            for follower in self.held_back.ended(self._ending):
+            for follower in self.held_back.ended(self._ending, self.clock.unix(now)):
                 self._arrives(now, follower)
 
     def _end_here(self, now: float, job: str, state: str, why: str, answered: Sequence[int] = ()) -> None:
@@ -374,7 +389,7 @@ class Driver:
                 return
             if what == "hold":
                 self.held_back.hold(job)
-            if what == "release" and self.held_back.release(job):
+            if what == "release" and self.held_back.release(job, self.clock.unix(now)):
                 self._arrives(now, job)
             else:  # no instant says so: it stays open, and is done again after a restart
                 self._open_for.setdefault(job, []).append(request.seq)
