@@ -3,7 +3,7 @@
     python benchmarks/kills.py --kills 500 --store sqlite
     python benchmarks/kills.py --kills 500 --store postgresql     two services, the one that leads is killed
 
-Needs the repository (the storm itself is tests/live/chaos.py); for PostgreSQL its programs, of which a server of its own
+Needs the repository (the storm itself is tests/live/chaos.py), and for PostgreSQL its programs: a server of its own
 is started. Exit code 1 where a check fails; then everything is left in the folder that is named.
 """
 
@@ -21,6 +21,7 @@ TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "live")]
 
 from chaos import Tally, storm  # noqa: E402 - where it is found is said above
+
 from postgres import Postgres, programs  # noqa: E402
 
 
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policy", default="dally")
+    parser.add_argument("--afresh", action="store_true", help="a new interpreter for every start, not a fork")
     options = parser.parse_args()
     if options.store == "postgresql" and programs() is None:
         print("kills.py: PostgreSQL is not installed", file=sys.stderr)
@@ -42,7 +44,7 @@ def main() -> int:
         begin = time.monotonic()
         jobs = options.jobs if options.jobs is not None else 2 * options.kills
         tally = storm(folder, kills=options.kills, jobs=jobs, seed=options.seed, services=1 if server is None else 2,
-                      store=url, policy=options.policy, pace=0.8,
+                      store=url, policy=options.policy, pace=0.8, forks=not options.afresh,
                       say=lambda text: print(f"{time.monotonic() - begin:7.0f} s  {text}", flush=True))  # fmt: skip
         print(told(tally, options.store, time.monotonic() - begin))
     finally:
@@ -59,8 +61,8 @@ def main() -> int:
 def told(tally: Tally, store: str, seconds: float) -> str:
     """The figures, and every check with how often it failed."""
     states = ", ".join(f"{count} {state}" for state, count in sorted(tally.states.items()))
-    lines = [f"{store}: {tally.kills} kills in {seconds:.0f} s, {tally.jobs} jobs ({states}), {tally.attempts} attempts, "
-             f"{tally.requeued} put back into the queue, {tally.instants} instants"]  # fmt: skip
+    lines = [f"{store}: {tally.kills} kills in {seconds:.0f} s, {tally.jobs} jobs ({states}), {tally.attempts} "
+             f"attempts, {tally.requeued} put back into the queue, {tally.instants} instants"]  # fmt: skip
     lines += [f"  {kind:<12} {len(found)}" for kind, found in tally.found.items() if kind != "journal"]
     lines.append(f"  journal      {'executes again, rows follow' if not tally.found['journal'] else 'DIFFERS'}")
     return "\n".join(lines)

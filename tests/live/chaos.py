@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from forked import Fork, Nursery
+
 from dally.live.client import Client
 from dally.live.errors import Conflict, Unreachable
 from dally.live.verified import verify
@@ -74,11 +76,12 @@ class Tally:
 class Services:
     """One or several services on one state, killed and started again."""
 
-    def __init__(self, state: Path, count: int = 1, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, state: Path, count: int = 1, options: tuple[str, ...] = (), *, forks: bool = False) -> None:
         self.state, self.options = state, options
         self.ports = [free_port() for _ in range(count)]
-        self.processes: list[subprocess.Popen[bytes] | None] = [None] * count
+        self.processes: list[subprocess.Popen[bytes] | Fork | None] = [None] * count
         self.log = (state.parent / "service.log").open("ab")
+        self.nursery = Nursery(state.parent / "service.log") if forks else None
         for number in range(count):
             self.start(number)
 
@@ -86,15 +89,17 @@ class Services:
         return Client([f"http://127.0.0.1:{port}" for port in self.ports], patience=patience, note=lambda text: None)
 
     def start(self, number: int) -> None:
-        self.processes[number] = subprocess.Popen(
-            [sys.executable, "-m", "dally.cli.main", "serve", "--state", str(self.state), "--port",
-             str(self.ports[number]), *self.options],
-            stdout=self.log, stderr=self.log, start_new_session=True)  # fmt: skip
+        words = ["serve", "--state", str(self.state), "--port", str(self.ports[number]), *self.options]
+        if self.nursery is not None:
+            self.processes[number] = self.nursery.start(words)
+            return
+        self.processes[number] = subprocess.Popen([sys.executable, "-m", "dally.cli.main", *words], stdout=self.log,
+                                                  stderr=self.log, start_new_session=True)  # fmt: skip
 
     def kill(self, number: int) -> None:
         process = self.processes[number]
         assert process is not None
-        process.kill()
+        process.kill()  # SIGKILL
         process.wait()
 
     def stop(self) -> None:
@@ -104,6 +109,8 @@ class Services:
         for process in self.processes:
             if process is not None:
                 process.wait(timeout=60)
+        if self.nursery is not None:
+            self.nursery.close()
         self.log.close()
 
     def leader(self) -> int | None:
@@ -137,7 +144,8 @@ def wait_until(what: Callable[[], bool], limit: float = 120.0) -> None:
 
 
 def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, store: str | None = None,
-          policy: str = "dally", pace: float = 0.2, say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
+          policy: str = "dally", pace: float = 0.2, forks: bool = False,
+          say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
     """Kill the service (of several: the one that leads) at random moments while jobs come in, are put back into the
     queue, and machines are drained; then wait and count."""
     chance = random.Random(seed)
@@ -145,7 +153,7 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
     state.mkdir(parents=True)
     diary = folder / "diary"
     options = ("--policy", policy, "--cluster", "2x2x4", *(("--store", store) if store else ()))
-    running = Services(state, services, options)
+    running = Services(state, services, options, forks=forks)
     tally = Tally()
     ids: list[str] = []
     may_leave: list[str] = []
