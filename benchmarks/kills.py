@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policy", default="dally")
+    parser.add_argument("--minutes", type=float, help="end after so long, with as many kills as there were by then")
     parser.add_argument("--afresh", action="store_true", help="a new interpreter for every start, not a fork")
     options = parser.parse_args()
     if options.store == "postgresql" and programs() is None:
@@ -45,6 +46,7 @@ def main() -> int:
         jobs = options.jobs if options.jobs is not None else 2 * options.kills
         tally = storm(folder, kills=options.kills, jobs=jobs, seed=options.seed, services=1 if server is None else 2,
                       store=url, policy=options.policy, pace=0.8, forks=not options.afresh,
+                      seconds=None if options.minutes is None else 60 * options.minutes,
                       say=lambda text: print(f"{time.monotonic() - begin:7.0f} s  {text}", flush=True))  # fmt: skip
         print(told(tally, options.store, time.monotonic() - begin))
     finally:

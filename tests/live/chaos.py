@@ -8,6 +8,7 @@ jobs at once, nothing is left running, and the journal gives the same rows when 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import signal
@@ -145,7 +146,7 @@ def wait_until(what: Callable[[], bool], limit: float = 120.0) -> None:
 
 def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, store: str | None = None,
           policy: str = "dally", pace: float = 0.2, forks: bool = False,
-          say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
+          seconds: float | None = None, say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
     """Kill the service (of several: the one that leads) at random moments while jobs come in, are put back into the
     queue, and machines are drained; then wait and count."""
     chance = random.Random(seed)
@@ -157,14 +158,17 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
     tally = Tally()
     ids: list[str] = []
     may_leave: list[str] = []
+    enough = threading.Event()
 
     def submit() -> None:
         client = running.client()
         numbers = random.Random(seed + 1)
         for number in range(jobs):
-            seconds = numbers.choice((0.0, 0.05, 0.2, 0.5, 1.0))
+            if enough.is_set():
+                break
+            lasts = numbers.choice((0.0, 0.05, 0.2, 0.5, 1.0))
             code = numbers.choice((0, 0, 0, 0, 3))
-            spec = {"command": [sys.executable, "-I", "-S", "-c", JOB, str(diary), str(seconds), str(code)],
+            spec = {"command": [sys.executable, "-I", "-S", "-c", JOB, str(diary), str(lasts), str(code)],
                     "gpus": numbers.choice((1, 1, 2, 4)), "name": f"n{number}", "retries": numbers.choice((0, 1))}  # fmt: skip
             saves = numbers.random() < 0.4
             if saves:
@@ -203,7 +207,8 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
     people = threading.Thread(target=submitting)
     people.start()
     wait_until(lambda: running.leader() is not None)
-    while tally.kills < kills:
+    end = time.monotonic() + (math.inf if seconds is None else seconds)
+    while tally.kills < kills and time.monotonic() < end:
         number = 0
         if services > 1 or chance.random() < 0.8:  # now and then before it has come up
             wait_until(lambda: running.leader() is not None)
@@ -214,6 +219,8 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
         running.start(number)
         if tally.kills % 20 == 0:
             say(f"{tally.kills} kills, {len(ids)} jobs accepted")
+    if time.monotonic() >= end:
+        enough.set()
     people.join()
     client = running.client()
     ended = ("finished", "failed", "cancelled", "rejected")

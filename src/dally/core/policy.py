@@ -38,8 +38,8 @@ class ExactMeter:
 class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
-    __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "down", "estimates", "free", "groups", "layout",
-                 "news", "preemptible", "reasons", "topology", "waiting")  # fmt: skip
+    __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "down", "estimates", "free", "groups",
+                 "layout", "news", "preemptible", "reasons", "topology", "waiting")  # fmt: skip
 
     def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,

@@ -1,5 +1,5 @@
-"""Jobs that are not shown to the scheduler yet: they come after others, begin later, are held by their owner, or as many
-of their array as may be there at a time are there."""
+"""Jobs that are not shown to the scheduler yet: they come after others, begin later, are held by their owner, or their
+array has as many there as it may have at a time."""
 
 from __future__ import annotations
 

@@ -189,8 +189,8 @@ def _levels(make: Make, seed: int) -> None:
             must(inside, f"job {entry.job} must be inside one {level}, and is not at {now:g} s")
     for row in played.run.ledger.rows:
         wanted = "finished" if row.job_id in world.runnable else "rejected"
-        must(row.outcome == wanted, f"job {row.job_id}, which must be inside one {within[row.job_id]}, is {row.outcome}, "
-             f"and should be {wanted}")  # fmt: skip
+        must(row.outcome == wanted, f"job {row.job_id}, which must be inside one {within[row.job_id]}, is "
+             f"{row.outcome}, and should be {wanted}")  # fmt: skip
 
 
 def _queues(make: Make, seed: int) -> None:
