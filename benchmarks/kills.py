@@ -28,7 +28,7 @@ from postgres import Postgres, programs  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--jobs", type=int, help="how many are submitted meanwhile (two for every kill)")
+    parser.add_argument("--jobs", type=int, help="how many are submitted (as many as come in until the last kill)")
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policy", default="dally")
@@ -43,8 +43,7 @@ def main() -> int:
     try:
         url = None if server is None else server.database(f"k{uuid.uuid4().hex}")
         begin = time.monotonic()
-        jobs = options.jobs if options.jobs is not None else 2 * options.kills
-        tally = storm(folder, kills=options.kills, jobs=jobs, seed=options.seed, services=1 if server is None else 2,
+        tally = storm(folder, kills=options.kills, jobs=options.jobs, seed=options.seed, services=1 if server is None else 2,
                       store=url, policy=options.policy, pace=0.8, forks=not options.afresh,
                       seconds=None if options.minutes is None else 60 * options.minutes,
                       say=lambda text: print(f"{time.monotonic() - begin:7.0f} s  {text}", flush=True))  # fmt: skip

@@ -8,6 +8,7 @@ jobs at once, nothing is left running, and the journal gives the same rows when 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import random
@@ -144,11 +145,11 @@ def wait_until(what: Callable[[], bool], limit: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, store: str | None = None,
+def storm(folder: Path, *, kills: int, jobs: int | None, seed: int, services: int = 1, store: str | None = None,
           policy: str = "dally", pace: float = 0.2, forks: bool = False,
           seconds: float | None = None, say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
     """Kill the service (of several: the one that leads) at random moments while jobs come in, are put back into the
-    queue, and machines are drained; then wait and count."""
+    queue, and machines are drained; then wait and count. `jobs`: None is as many as come in meanwhile."""
     chance = random.Random(seed)
     state = folder / "state"
     state.mkdir(parents=True)
@@ -161,9 +162,9 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
     enough = threading.Event()
 
     def submit() -> None:
-        client = running.client()
+        client = running.client(patience=3600.0)  # people try again until they are told that it is on disk
         numbers = random.Random(seed + 1)
-        for number in range(jobs):
+        for number in itertools.count() if jobs is None else range(jobs):
             if enough.is_set():
                 break
             lasts = numbers.choice((0.0, 0.05, 0.2, 0.5, 1.0))
@@ -208,10 +209,10 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
     people.start()
     wait_until(lambda: running.leader() is not None)
     end = time.monotonic() + (math.inf if seconds is None else seconds)
-    while tally.kills < kills and time.monotonic() < end:
+    while tally.kills < kills and time.monotonic() < end and not tally.wrong:  # without jobs a kill shows nothing
         number = 0
         if services > 1 or chance.random() < 0.8:  # now and then before it has come up
-            wait_until(lambda: running.leader() is not None)
+            wait_until(lambda: running.leader() is not None, 600)
             number = running.leader() or 0
         time.sleep(chance.random() * chance.choice((0.05, 0.5, 2.0)))
         running.kill(number)
@@ -219,7 +220,7 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
         running.start(number)
         if tally.kills % 20 == 0:
             say(f"{tally.kills} kills, {len(ids)} jobs accepted")
-    if time.monotonic() >= end:
+    if jobs is None or time.monotonic() >= end:
         enough.set()
     people.join()
     client = running.client()
