@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from test_restarts import CLUSTER, Scripted, go_on, leads, state, store, submit  # noqa: F401 - store is a fixture
 
+from dally.core.events import MachinesChanged
 from dally.core.placement import Placement
 from dally.live.driver import Driver, Hooks, Wanted
 from dally.live.engine import Began, Exited, NotBegun, Vanished
@@ -177,6 +178,52 @@ def test_a_move_can_be_requeued(store: Database, tmp_path: Path) -> None:  # noq
     go_on(driver)
     assert driver.board.rows[job]["history"][1]["how"] == "requeued by its owner"
     assert engine.started == [(job, 1), (job, 3)]
+
+
+@pytest.mark.parametrize("code", [143, 0])
+def test_a_move_to_a_machine_that_is_taken_out_does_not_go_on(store: Database, tmp_path: Path, code: int) -> None:  # noqa: F811
+    policy = moving(tmp_path)
+    leads(store, Scripted())
+    job = submit(store, gpus=4, checkpoint={"grace": "20s"})
+    engine = Scripted()
+    driver = leads(store, engine, policy)
+    go_on(driver)
+    engine.reports.append(Began(job, 1))
+    go_on(driver)
+    assert state(driver, job) == "starting"
+    driver.world.report(MachinesChanged((), (CLUSTER.machine_names[1],)))
+    go_on(driver)
+    engine.reports.append(Exited(job, 1, code))
+    go_on(driver)
+    assert (state(driver, job), engine.started) == (
+        ("starting", [(job, 1), (job, 3)]) if code == 143 else ("finished", [(job, 1)]))  # fmt: skip
+
+
+def test_a_start_that_waits_for_a_machine_which_is_taken_out_is_not_made_in_part(store: Database, tmp_path: Path) -> None:  # noqa: F811
+    policy = moving(tmp_path, moves=False)
+    leads(store, Scripted())
+    job = submit(store, gpus=8, checkpoint={"grace": "20s"})
+    engine = Scripted()
+    driver = leads(store, engine, policy)
+    go_on(driver)
+    engine.reports.append(Began(job, 1))
+    go_on(driver)
+    urgent = submit(store, gpus=8, priority=9)
+    driver.catch_up()
+    go_on(driver)
+    small = submit(store, gpus=2)
+    for _, submission in store.submissions(2):
+        driver.know(submission)
+        driver.feed(submission)
+    go_on(driver)
+    assert (state(driver, job), state(driver, urgent)) == ("yielding", "starting")
+    driver.world.report(MachinesChanged((), (CLUSTER.machine_names[1],)))
+    go_on(driver)
+    engine.reports.append(Exited(job, 1, 143))
+    go_on(driver)
+    assert engine.started == [(job, 1), (small, 1)]
+    assert {name: state(driver, name) for name in (job, urgent, small)} == {job: "waiting", urgent: "waiting", small: "starting"}
+    assert driver.scheduler.reason(urgent).sentence == "asks for 8 GPUs; the cluster has 4"  # type: ignore[union-attr]
 
 
 STUBBORN = """

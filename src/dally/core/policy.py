@@ -84,11 +84,12 @@ class View:
         if demand.gpus <= most[key]:
             return None
         kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
-        asks = f"asks for {demand.gpus} GPUs{kind}{demand.inside}"
+        asks = f"asks for {demand.gpus} GPU{'s' if demand.gpus != 1 else ''}{kind}{demand.inside}"
         if demand.within is not None:
             up = " on machines that are up" if self.down else ""
             return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most[key]}{up}")
-        left = f"{most[key]} are on machines that are up" if self.down else f"the cluster has {most[key]}"
+        there = f"{most[key]} are" if most[key] > 1 else "1 is" if most[key] else "none is"
+        left = f"{there} on machines that are up" if self.down else f"the cluster has {most[key]}"
         return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; {left}")
 
     def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
