@@ -163,8 +163,9 @@ class HeldBack:
         others = sorted({*entry.after, *entry.after_ok})
         if others:
             named = ", ".join(others[:5]) + (" …" if len(others) > 5 else "")
-            how = "have ended" if not entry.after_ok else "have finished"
-            return "WaitingForDependency", f"it comes after job{'s' if len(others) > 1 else ''} {named} {how}", None
+            several = len(others) > 1
+            how = f"{'have' if several else 'has'} {'finished' if entry.after_ok else 'ended'}"
+            return "WaitingForDependency", f"it comes after job{'s' if several else ''} {named} {how}", None
         if entry.begin is not None or entry.array is None:
             return "WaitingForBegin", "it is to begin later", entry.begin
         array = self._arrays[entry.array]
