@@ -44,8 +44,8 @@ def main() -> int:
         url = None if server is None else server.database(f"k{uuid.uuid4().hex}")
         begin = time.monotonic()
         tally = storm(folder, kills=options.kills, jobs=options.jobs, seed=options.seed,
-                      services=1 if server is None else 2, store=url, policy=options.policy, pace=0.8, forks=not options.afresh,
-                      seconds=None if options.minutes is None else 60 * options.minutes,
+                      services=1 if server is None else 2, store=url, policy=options.policy, pace=0.8,
+                      forks=not options.afresh, seconds=None if options.minutes is None else 60 * options.minutes,
                       say=lambda text: print(f"{time.monotonic() - begin:7.0f} s  {text}", flush=True))  # fmt: skip
         print(told(tally, options.store, time.monotonic() - begin))
     finally:
