@@ -44,6 +44,21 @@ BROKEN = {
     preempts = False
 """),
     "knowledge": ("Srtf", "    uses = frozenset()\n"),
+    "holds": ("Las", """    def new_memory(self):
+        self.released = set()
+        return super().new_memory()
+    def hear(self, view, memory, now, entries):
+        self.released.update(e.job for e in entries if type(e).__name__ == "Released")
+        return ()
+    def plan(self, view, memory, now):
+        return [a for a in super().plan(view, memory, now) if not isinstance(a, Start) or a.job not in self.released]
+"""),
+    "levels": ("Las", """    def plan(self, view, memory, now):
+        return [a for a in super().plan(view, memory, now) if not isinstance(a, Start) or view.job(a.job).job.within is None]
+"""),
+    "queues": ("Las", """    def plan(self, view, memory, now):
+        return [a for a in super().plan(view, memory, now) if not isinstance(a, Start) or view.job(a.job).job.tenant != "b"]
+"""),
     "nobody-forgotten": ("Las", """    def plan(self, view, memory, now):
         return [a for a in super().plan(view, memory, now) if not isinstance(a, Start) or a.job != "j0"]
 """),

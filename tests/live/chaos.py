@@ -7,6 +7,9 @@ jobs at once, nothing is left running, and the journal gives the same rows when 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
 import os
 import random
 import signal
@@ -20,25 +23,38 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from forked import Fork, Nursery
+
 from dally.live.client import Client
-from dally.live.errors import Unreachable
+from dally.live.errors import Conflict, Unreachable
 from dally.live.verified import verify
 from postgres import free_port
 
-# Begins, works, ends; what it did is one line each, appended whole. `argv`: file, seconds, exit code.
+# Begins, works, ends; what it did is one line each, appended whole. `argv`: file, seconds, exit code. Asked to leave, it
+# says that it has ended, and claims to have saved.
 JOB = """
-import os, sys, time
+import os, signal, sys, time
+def leave(number, frame):
+    say("end")
+    os._exit(143)
 def say(what):
     if os.environ["RANK"] != "0":  # a process for every machine; one of them speaks for the gang
         return
     line = f"{what} {os.environ['DALLY_JOB']} {os.environ['DALLY_ATTEMPT']} {time.monotonic()} {os.environ['DALLY_GPUS']}\\n"
     file = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, line.encode())
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 say("begin")
+signal.signal(signal.SIGUSR1, leave)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
 time.sleep(float(sys.argv[2]))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 say("end")
 sys.exit(int(sys.argv[3]) if os.environ["RANK"] == "0" else 0)  # whoever fails first ends the others
 """
+
+
+MACHINES = ("rack0/m0", "rack0/m1", "rack1/m0", "rack1/m1")
 
 
 @dataclass
@@ -48,18 +64,26 @@ class Tally:
     jobs: int = 0
     kills: int = 0
     attempts: int = 0
+    requeued: int = 0
+    instants: int = 0
     states: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
+    found: dict[str, list[str]] = field(default_factory=lambda: {
+        kind: [] for kind in ("lost", "twice", "GPUs leaked", "orphans", "journal")})  # what should not be, by kind
+
+    @property
+    def wrong(self) -> list[str]:
+        return [f"{kind}: {each}" for kind, found in self.found.items() for each in found]
 
 
 class Services:
     """One or several services on one state, killed and started again."""
 
-    def __init__(self, state: Path, count: int = 1, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, state: Path, count: int = 1, options: tuple[str, ...] = (), *, forks: bool = False) -> None:
         self.state, self.options = state, options
         self.ports = [free_port() for _ in range(count)]
-        self.processes: list[subprocess.Popen[bytes] | None] = [None] * count
+        self.processes: list[subprocess.Popen[bytes] | Fork | None] = [None] * count
         self.log = (state.parent / "service.log").open("ab")
+        self.nursery = Nursery(state.parent / "service.log") if forks else None
         for number in range(count):
             self.start(number)
 
@@ -67,15 +91,17 @@ class Services:
         return Client([f"http://127.0.0.1:{port}" for port in self.ports], patience=patience, note=lambda text: None)
 
     def start(self, number: int) -> None:
-        self.processes[number] = subprocess.Popen(
-            [sys.executable, "-m", "dally.cli.main", "serve", "--state", str(self.state), "--port",
-             str(self.ports[number]), *self.options],
-            stdout=self.log, stderr=self.log, start_new_session=True)  # fmt: skip
+        words = ["serve", "--state", str(self.state), "--port", str(self.ports[number]), *self.options]
+        if self.nursery is not None:
+            self.processes[number] = self.nursery.start(words)
+            return
+        self.processes[number] = subprocess.Popen([sys.executable, "-m", "dally.cli.main", *words], stdout=self.log,
+                                                  stderr=self.log, start_new_session=True)  # fmt: skip
 
     def kill(self, number: int) -> None:
         process = self.processes[number]
         assert process is not None
-        process.kill()
+        process.kill()  # SIGKILL
         process.wait()
 
     def stop(self) -> None:
@@ -85,6 +111,8 @@ class Services:
         for process in self.processes:
             if process is not None:
                 process.wait(timeout=60)
+        if self.nursery is not None:
+            self.nursery.close()
         self.log.close()
 
     def leader(self) -> int | None:
@@ -117,38 +145,74 @@ def wait_until(what: Callable[[], bool], limit: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, store: str | None = None,
-          policy: str = "dally", say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
-    """Kill the service (of several: the one that leads) at random moments while jobs come in; then wait and count."""
+def storm(folder: Path, *, kills: int, jobs: int | None, seed: int, services: int = 1, store: str | None = None,
+          policy: str = "dally", pace: float = 0.2, forks: bool = False,
+          seconds: float | None = None, say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
+    """Kill the service (of several: the one that leads) at random moments while jobs come in, are put back into the
+    queue, and machines are drained; then wait and count. `jobs`: None is as many as come in meanwhile."""
     chance = random.Random(seed)
     state = folder / "state"
     state.mkdir(parents=True)
     diary = folder / "diary"
     options = ("--policy", policy, "--cluster", "2x2x4", *(("--store", store) if store else ()))
-    running = Services(state, services, options)
+    running = Services(state, services, options, forks=forks)
     tally = Tally()
     ids: list[str] = []
-    done = threading.Event()
+    may_leave: list[str] = []
+    enough = threading.Event()
 
     def submit() -> None:
-        client = running.client()
+        client = running.client(patience=3600.0)  # people try again until they are told that it is on disk
         numbers = random.Random(seed + 1)
-        for number in range(jobs):
-            seconds = numbers.choice((0.0, 0.05, 0.2, 0.5, 1.0))
+        for number in itertools.count() if jobs is None else range(jobs):
+            if enough.is_set():
+                break
+            lasts = numbers.choice((0.0, 0.05, 0.2, 0.5, 1.0))
             code = numbers.choice((0, 0, 0, 0, 3))
-            spec = {"command": [sys.executable, "-I", "-S", "-c", JOB, str(diary), str(seconds), str(code)],
+            spec = {"command": [sys.executable, "-I", "-S", "-c", JOB, str(diary), str(lasts), str(code)],
                     "gpus": numbers.choice((1, 1, 2, 4)), "name": f"n{number}", "retries": numbers.choice((0, 1))}  # fmt: skip
+            saves = numbers.random() < 0.4
+            if saves:
+                spec["checkpoint"] = {"signal": "USR1", "grace": "60s"}
             found = client.post("jobs", body=spec, key=f"key-{seed}-{number}")
             ids.append(found["id"])
-            done.wait(numbers.random() * 0.2)
+            if saves:
+                may_leave.append(found["id"])
+            if numbers.random() < 0.3:
+                meddle(client, numbers)
+            time.sleep(numbers.random() * pace)
+        for machine in MACHINES:
+            client.post("nodes", machine, "resume")
 
-    people = threading.Thread(target=submit)
+    def meddle(client: Client, numbers: random.Random) -> None:
+        """Somebody puts a job back that runs and can save itself, or drains a machine, or has it back."""
+        what = numbers.choice(("requeue", "requeue", "drain", "resume", "resume"))
+        if what != "requeue":
+            client.post("nodes", numbers.choice(MACHINES), what)
+            return
+        lines = [line.split()[:2] for line in (diary.read_text() if diary.exists() else "").splitlines()]
+        begun = Counter(job for what, job in lines if what == "begin")
+        begun.subtract(job for what, job in lines if what == "end")
+        now = [job for job in may_leave if begun[job] > 0]
+        if now:
+            with contextlib.suppress(Conflict):  # it has ended meanwhile
+                client.post("jobs", numbers.choice(now), "requeue")
+                tally.requeued += 1
+
+    def submitting() -> None:
+        try:
+            submit()
+        except BaseException as error:
+            tally.found["lost"].append(f"submitting failed: {type(error).__name__}: {error}")
+
+    people = threading.Thread(target=submitting)
     people.start()
     wait_until(lambda: running.leader() is not None)
-    while tally.kills < kills:
+    end = time.monotonic() + (math.inf if seconds is None else seconds)
+    while tally.kills < kills and time.monotonic() < end and not tally.wrong:  # without jobs a kill shows nothing
         number = 0
         if services > 1 or chance.random() < 0.8:  # now and then before it has come up
-            wait_until(lambda: running.leader() is not None)
+            wait_until(lambda: running.leader() is not None, 600)
             number = running.leader() or 0
         time.sleep(chance.random() * chance.choice((0.05, 0.5, 2.0)))
         running.kill(number)
@@ -156,6 +220,8 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
         running.start(number)
         if tally.kills % 20 == 0:
             say(f"{tally.kills} kills, {len(ids)} jobs accepted")
+    if jobs is None or time.monotonic() >= end:
+        enough.set()
     people.join()
     client = running.client()
     ended = ("finished", "failed", "cancelled", "rejected")
@@ -177,11 +243,11 @@ def storm(folder: Path, *, kills: int, jobs: int, seed: int, services: int = 1, 
 
 
 def _count(tally: Tally, ids: list[str], rows: dict, nodes: list, diary: Path, state: Path) -> None:
-    wrong = tally.wrong
+    lost, twice = tally.found["lost"], tally.found["twice"]
     tally.jobs, tally.attempts = len(ids), sum(row["attempts"] for row in rows.values())
     tally.states = Counter(row["state"] for row in rows.values())
     if len(set(ids)) != len(ids) or set(ids) != set(rows):
-        wrong.append(f"accepted {len(ids)} jobs, {len(set(ids))} different; the service knows {len(rows)}")
+        lost.append(f"accepted {len(ids)} jobs, {len(set(ids))} different; the service knows {len(rows)}")
     begun: Counter[str] = Counter()
     spans: list[tuple[float, float, str, int, str]] = []
     open_: dict[tuple[str, int], tuple[float, str]] = {}
@@ -191,25 +257,24 @@ def _count(tally: Tally, ids: list[str], rows: dict, nodes: list, diary: Path, s
         if what == "begin":
             begun[job] += 1
             if key in open_:
-                wrong.append(f"attempt {attempt} of job {job} began twice")
+                twice.append(f"attempt {attempt} of job {job} began twice")
             open_[key] = (float(moment), gpus)
         else:
             first, gpus = open_.pop(key)
             spans.append((first, float(moment), job, int(attempt), gpus))
     if open_:
-        wrong.append(f"attempts that began and never ended: {sorted(open_)[:5]}")
+        lost.append(f"attempts that began and never ended: {sorted(open_)[:5]}")
     for job, row in rows.items():
         if begun[job] != row["attempts"]:
-            wrong.append(f"job {job} ({row['state']}) began {begun[job]} times; {row['attempts']} attempts on record")
+            (lost if begun[job] < row["attempts"] else twice).append(
+                f"job {job} ({row['state']}) began {begun[job]} times; {row['attempts']} attempts on record")
         if row["state"] not in ("finished", "failed"):
-            wrong.append(f"job {job} is {row['state']}: {row['why']}")
-    _overlaps(wrong, spans)
-    if any(node["free"] != node["gpus"] for node in nodes):
-        wrong.append(f"GPUs that were never given back: {nodes}")
+            lost.append(f"job {job} is {row['state']}: {row['why']}")
+    _overlaps(twice, spans)
+    tally.found["GPUs leaked"] += [f"{node['name']}: {node['gpus'] - node['free']} of {node['gpus']} GPUs were never given back"
+                                   for node in nodes if node["free"] != node["gpus"]]  # fmt: skip
     time.sleep(0.5)
-    left = leftovers(state)
-    if left:
-        wrong.append(f"processes that are left: {left}")
+    tally.found["orphans"] += leftovers(state)
 
 
 def _overlaps(wrong: list[str], spans: list[tuple[float, float, str, int, str]]) -> None:
@@ -245,7 +310,8 @@ def leftovers(state: Path) -> list[str]:
 def _journal(tally: Tally, url: str) -> None:
     """Executed again from its beginning, it gives the same decisions and the rows that are stored."""
     found = verify(url)
+    tally.instants = found.instants
     if found.difference is not None:
-        tally.wrong.append(f"the journal does not execute again: {found.difference}")
+        tally.found["journal"].append(f"it does not execute again: {found.difference}")
     if found.rows:
-        tally.wrong.append(f"rows that do not follow from the journal: {found.rows}")
+        tally.found["journal"].append(f"rows that do not follow from it: {found.rows}")

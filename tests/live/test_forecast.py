@@ -15,10 +15,13 @@ from dally.core import plan as pl
 from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.journal import Decided, Instant, Journal, flat
+from dally.core.policy import PolicyBase
+from dally.core.reasons import Reason, Token
 from dally.core.scheduler import Scheduler
 from dally.core.snapshot import save
 from dally.core.states import State
 from dally.core.topology import Topology
+from dally.live import forecast
 from dally.live.durations import NOBODY_KNOWS, Exact, History, Past
 from dally.live.forecast import Estimate, Futures, Known, alternatives, dry_run, estimate_start
 from dally.network.model import NetworkModel
@@ -244,7 +247,7 @@ def test_a_job_for_which_room_is_never_made_is_not_promised_a_start() -> None:
     scheduler.step(0.0, [ev.MachineDown(topology.machine_names[0]), ev.Arrived(Job("a", 0.0, 8, declared_duration=10.0))])
     said = estimate_start(plain(scheduler), "a")
     assert said.median is None and said.horizon_reached
-    assert "as long as nothing changes" in said.basis
+    assert "not before machines come back" in said.basis
 
 
 @pytest.mark.parametrize("what", ["starting", "yielding", "lost"])
@@ -388,3 +391,28 @@ def test_an_estimate_is_plain_data() -> None:
     said = Estimate(1.0, 2.0, None, 3, True, "x", False, (1.0, 2.0, float("inf")))
     assert json.loads(json.dumps(said.plain(), allow_nan=False)) == {
         "low": 1.0, "median": 2.0, "high": None, "samples": 3, "horizon_reached": True, "basis": "x", "cut_off": False}  # fmt: skip
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_where_what_is_up_is_too_small_that_is_what_is_said(busy: bool) -> None:
+    """Nobody knows how long jobs run, and it makes no difference."""
+    scheduler = Scheduler(cluster(2, 4), make_policy("fifo"), Obliging(), Journal())
+    first = [ev.Arrived(Job("runs", 0.0, 1))] if busy else []
+    scheduler.step(0.0, [ev.MachineDrained("m1"), *first, ev.Arrived(Job("large", 0.0, 8))])
+    said = estimate_start(save(scheduler), "large")
+    assert (said.median, said.basis) == (None, "not before machines come back: it asks for 8 GPUs; 4 are on machines that are up")
+
+
+class Never(PolicyBase):
+    name = "fifo"  # so that the snapshot knows whom to put in charge; the test puts in this one
+
+    def plan(self, view: Any, memory: Any, now: float) -> list[Any]:
+        return [pl.Wait(demand, Reason(Token.PRIORITY, "not today")) for demand in view.waiting.buckets]
+
+
+def test_where_nothing_could_start_it_nobody_speaks_of_durations(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = Scheduler(cluster(2, 4), Never(), Obliging(), Journal())
+    scheduler.step(0.0, [ev.Arrived(Job("waits", 0.0, 8))])
+    monkeypatch.setattr(forecast, "make_policy", lambda name: Never())
+    said = estimate_start(save(scheduler), "waits")
+    assert said.basis == "it does not start as long as nothing changes, or not within 30 days (not today)"

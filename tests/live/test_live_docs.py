@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,18 @@ def test_every_command_is_on_the_page_of_commands() -> None:
 
 def test_the_unit_for_systemd_leaves_jobs_alone() -> None:
     assert "KillMode=process" in (DOCS / "security.md").read_text()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_systemd_unit_of_the_docs_is_one_that_systemd_understands(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    unit = text.partition("```ini\n")[2].partition("```")[0]
+    assert "ExecStart=/opt/dally/bin/dally serve" in unit
+    here = tmp_path / "dally.service"  # the program and the user are not on this machine: others stand for them
+    here.write_text(unit.replace("/opt/dally/bin/dally", sys.executable).replace("User=dally", "User=root"))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(here)], capture_output=True, text=True)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "dally.service" in line]
+    assert (done.returncode, said) == (0, [])
+    here.write_text(here.read_text().replace("KillMode=process", "KillMode=perhaps"))
+    again = subprocess.run(["systemd-analyze", "verify", "--man=no", str(here)], capture_output=True, text=True)
+    assert "kill mode" in again.stdout + again.stderr  # it does look

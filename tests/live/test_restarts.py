@@ -15,6 +15,10 @@ from dally.catalog.clusters import load_cluster
 from dally.core.errors import UserError
 from dally.core.events import MachinesChanged
 from dally.core.journal import Refused
+from dally.core.queues import Queue
+from dally.core.reasons import Token
+from dally.core.snapshot import save
+from dally.core.states import State
 from dally.live.config import ServiceConfig
 from dally.live.driver import Driver, Hooks, Wanted
 from dally.live.engine import Began, Exited, NotBegun, Order, Report
@@ -79,10 +83,10 @@ def store(tmp_path: Path) -> Database:
     return database
 
 
-def leads(store: Database, engine: Scripted, policy: str = "fifo") -> Driver:
+def leads(store: Database, engine: Scripted, policy: str = "fifo", queues: tuple[Queue, ...] = ()) -> Driver:
     """A service that has just come up on this store."""
     assert store.take_the_lead(store.lead(), {"pid": 1})
-    engine.driver = Driver(store, engine, Wanted(policy, CLUSTER), LiveRules(), Hooks())
+    engine.driver = Driver(store, engine, Wanted(policy, CLUSTER, queues), LiveRules(), Hooks())
     return engine.driver
 
 
@@ -293,3 +297,37 @@ def test_who_came_back_to_the_queue_as_a_service_stopped_is_started_by_the_next_
     second = Scripted()
     go_on(leads(store, second))
     assert second.started == [(job, 2)]
+
+
+@pytest.mark.parametrize("fails", ["raise ZeroDivisionError('a mistake')", "return float('nan')", "return None"])
+def test_a_policy_that_fails_at_the_gate_of_a_queue_stops_nobody_and_loses_nobody(
+        store: Database, tmp_path: Path, fails: str) -> None:  # fmt: skip
+    mine = tmp_path / "mine.py"
+    mine.write_text(f"from dally.policies.fifo import Fifo\n\nclass Mine(Fifo):\n    title = 'mine'\n\n"
+                    f"    def rank(self, *arguments):\n        {fails}\n")  # fmt: skip
+    queues = (Queue("a", max_gpus=4), Queue("b"))
+    leads(store, Scripted())
+    jobs = [submit(store, gpus=4, queue="a"), submit(store, gpus=4, queue="a"), submit(store, gpus=1, queue="b")]
+    for engine in (Scripted(), Scripted()):  # also after a restart from a snapshot
+        driver = leads(store, engine, make_policy(str(mine)).name, queues=queues)
+        go_on(driver)
+        driver.feed(store.ask({"what": "drain", "machine": CLUSTER.machine_names[1], "user": "ada"}))
+        go_on(driver)
+        assert engine.started == []
+        assert {row.state for row in driver.scheduler.jobs.values()} == {State.HELD}
+        why = driver.scheduler.reason(jobs[0])
+        assert why is not None and why.sentence == "the policy has not given it a place in queue a yet"
+        driver.feed(store.ask({"what": "resume", "machine": CLUSTER.machine_names[1], "user": "ada"}))
+        go_on(driver)
+    refused = [entry for instant in store.since(0, CLUSTER) for entry in instant.decided or () if isinstance(entry, Refused)]
+    assert len(refused) >= 4
+    after = Scripted()
+    driver = leads(store, after, "fifo", queues=queues)
+    go_on(driver)
+    assert sorted(after.started) == [(jobs[0], 1), (jobs[2], 1)]
+    assert driver.scheduler.reason(jobs[1]).token is Token.WAITING_FOR_QUOTA  # type: ignore[union-attr]
+    after.reports += [Began(jobs[0], 1), Exited(jobs[0], 1, 0)]
+    go_on(driver)
+    assert sorted(after.started) == [(jobs[0], 1), (jobs[1], 1), (jobs[2], 1)]
+    again = Driver(store, Scripted(), Wanted("fifo", CLUSTER, queues), LiveRules(), Hooks())  # and as it is recorded
+    assert save(again.scheduler)["jobs"] == save(driver.scheduler)["jobs"]

@@ -78,6 +78,8 @@ class Books:
             return self.door.reason(job)
         if job.state not in (State.WAITING, State.REJECTED):
             return None
+        if job.state is State.WAITING and (beyond := self.view.too_large(job.demand)) is not None:
+            return beyond  # whatever the policy says: until machines come back nothing it does could start it
         return self.reasons.get(job_id) or self.reasons.get(job.demand)
 
     def rank(self, policy: Policy, memory: Memory, now: float, named: Iterable[ActiveJob]) -> None:
@@ -121,8 +123,10 @@ class Books:
                 ranking.discard(job)
         self.unranked.clear()
         self.unranked.update((job.id, job) for job in self.jobs.values() if job.state in (State.WAITING, State.RUNNING))
-        self.rank(policy, memory, now, ())
-        self.door.rank_all(policy, memory, now)
+        try:
+            self.rank(policy, memory, now, ())
+        finally:
+            self.door.rank_all(policy, memory, now)
 
     def share_out(self, shares: bool) -> None:
         """Groups are kept for policies that share, only. One that does not can take over as long as nobody shares."""

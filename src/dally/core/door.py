@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
+from dally.core.errors import PlanError
 from dally.core.journal import Decided, Happened, LetIn
 from dally.core.memory import Memory
 from dally.core.policy import Policy, View
+from dally.core.ranking import BadRankError
 from dally.core.reasons import Reason, Token
 from dally.core.shares import Gate
 from dally.core.states import ENDED, State
@@ -22,12 +24,13 @@ _HOLDS = frozenset((ev.Held, ev.Released))
 class Door:
     """Part of the books: looks after what is theirs, `reasons`, `answers` and those who are to be ranked."""
 
-    __slots__ = ("_answers", "_jobs", "_passing", "_reasons", "_unranked", "_view", "gate")
+    __slots__ = ("_answers", "_jobs", "_passing", "_reasons", "_unranked", "_view", "failed", "gate")
 
     def __init__(self, jobs: dict[str, ActiveJob], view: View, reasons: dict[str | pl.Demand, Reason],
                  answers: list[Decided], unranked: dict[str, ActiveJob]) -> None:  # fmt: skip
         self._jobs, self._view, self._reasons, self._answers, self._unranked = jobs, view, reasons, answers, unranked
         self.gate: Gate | None = None  # where there are queues
+        self.failed: Exception | None = None  # how the policy failed at the gate, until somebody has looked
         self._passing: list[ev.Held | ev.Released | ev.Arrived] | None = None  # who leaves the queue or comes in
 
     # --- who is turned away -----------------------------------------------------------------------------------
@@ -163,25 +166,43 @@ class Door:
     def open(self, policy: Policy, memory: Memory, now: float,
              recorded: Sequence[Decided] | None = None) -> list[ev.Arrived]:  # fmt: skip
         """Who has come to the gate is ranked, and whose turn it is let in: to the policy it arrives now. `recorded`:
-        who it was is not worked out, but taken from there."""
+        who it was is not worked out, but taken from there. Whom the policy fails to rank stands at the gate until it
+        does not (`failed`)."""
         gate = self.gate
         assert gate is not None
-        for job in gate.newcomers:
-            gate.keep(job, policy.rank(self._view, memory, job, now))
         newcomers, gate.newcomers = gate.newcomers, []
+        for job in newcomers:
+            self._keep(policy, memory, job, now)
         if recorded is None:
             admitted = gate.let_in(now)
         else:
             kept = {entry.who for entry in recorded
                     if isinstance(entry, pl.Wait) and entry.reason.token is Token.WAITING_FOR_QUOTA}  # fmt: skip
             late = [self._jobs[entry.job] for entry in recorded if isinstance(entry, LetIn)]
-            admitted = list(dict.fromkeys([*(job for job in newcomers if job.id not in kept), *late]))
+            at_once = [job for job in newcomers if job.id not in kept and job.id not in self._reasons]
+            admitted = list(dict.fromkeys([*at_once, *late]))
+            gate.newcomers = [job for job in gate.newcomers if job not in admitted]
             for job in admitted:
                 gate.admit(job)
         for job in admitted:
             self._let_in(job)
-        self._answers += [pl.Wait(job.id, gate.reason(job)) for job in newcomers if job.state is State.HELD]
+        for job in newcomers:
+            if job.state is State.HELD:
+                reason = gate.reason(job)
+                if job not in gate.newcomers or self._reasons.get(job.id) != reason:  # else it has been told
+                    self._answers.append(pl.Wait(job.id, reason))
         return [ev.Arrived(job.job) for job in admitted]
+
+    def _keep(self, policy: Policy, memory: Memory, job: ActiveJob, now: float) -> None:
+        """In its queue, in the policy's order; still at the gate where the policy fails to say."""
+        gate = self.gate
+        assert gate is not None
+        try:
+            gate.keep(job, policy.rank(self._view, memory, job, now))
+        except Exception as error:
+            bad = isinstance(error, BadRankError)
+            self.failed = self.failed or (PlanError(policy.name, job.id, str(error)) if bad else error)
+            gate.newcomers.append(job)
 
     def _let_in(self, job: ActiveJob) -> None:
         if self._reasons.pop(job.id, None) is not None:  # it has been told why it is kept back
@@ -194,7 +215,7 @@ class Door:
         if self.gate is not None:
             for job in sorted(self.gate.kept(), key=_number):
                 self.gate.gone(job)
-                self.gate.keep(job, policy.rank(self._view, memory, job, now))
+                self._keep(policy, memory, job, now)
 
 
 def _number(job: ActiveJob) -> int:

@@ -13,7 +13,7 @@ from dally.core.journal import Entry, Happened
 from dally.core.memory import Memory, NoMemory
 from dally.core.plan import Demand, Plan
 from dally.core.ranking import Rank, Ranking
-from dally.core.reasons import Reason
+from dally.core.reasons import Reason, Token
 from dally.core.sharing import Groups, Interference, NoInterference
 from dally.core.topology import Topology
 
@@ -38,8 +38,8 @@ class ExactMeter:
 class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
-    __slots__ = ("_interference", "_jobs", "_meter", "_reason", "down", "estimates", "free", "groups", "layout", "news",
-                 "preemptible", "reasons", "topology", "waiting")  # fmt: skip
+    __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "down", "estimates", "free", "groups",
+                 "layout", "news", "preemptible", "reasons", "topology", "waiting")  # fmt: skip
 
     def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,
@@ -56,6 +56,7 @@ class View:
         self.reasons: Mapping[str | Demand, Reason] = {}  # what was last said, of single jobs and of demands
         self._jobs = jobs
         self._reason = reason
+        self._most: tuple[int, dict[tuple[str | None, str | None], int]] = (-1, {})  # by layout: type and level → GPUs
         self._interference = interference or NoInterference()
         self._meter = meter or ExactMeter()
 
@@ -70,6 +71,26 @@ class View:
     def reason(self, job_id: str) -> Reason | None:
         """Why the job waits, as last said."""
         return self._reason(job_id)
+
+    def too_large(self, demand: Demand) -> Reason | None:
+        """Why a gang of this demand could not run if it were alone: machines are down, drained or taken out, and what
+        is left is too small; None where it could. It is to be in nobody's way until that changes."""
+        layout, most = self._most
+        if layout != self.layout:
+            self._most = self.layout, (most := {})
+        key = demand.gpu_type, demand.within
+        if key not in most:
+            most[key] = self.topology.capacity(*key, without=self.down)
+        if demand.gpus <= most[key]:
+            return None
+        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
+        asks = f"asks for {demand.gpus} GPU{'s' if demand.gpus != 1 else ''}{kind}{demand.inside}"
+        if demand.within is not None:
+            up = " on machines that are up" if self.down else ""
+            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most[key]}{up}")
+        there = f"{most[key]} are" if most[key] > 1 else "1 is" if most[key] else "none is"
+        left = f"{there} on machines that are up" if self.down else f"the cluster has {most[key]}"
+        return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; {left}")
 
     def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
         """None where the memory of such a GPU holds all these jobs at once, else a sentence that says why not."""

@@ -121,6 +121,7 @@ class Scheduler:
         heard = books.door.heard(seen)
         if books.door.gate is not None:
             heard = [*heard, *books.door.open(self.policy, self.memory, now, recorded)]
+            self._failed_at_the_gate()
         self.news += heard
         if self._listens or books.unranked:
             self.hear(now, heard)
@@ -131,6 +132,14 @@ class Scheduler:
         assert self.remembers is not None
         self.books.forget(set(_words(self.memory.save(self.books.view.topology))))
         self.forget_at = self.remembers + self.books.ended
+
+    def _failed_at_the_gate(self) -> None:
+        """As where it fails to hear: whom it did not rank stays where it was."""
+        failed, self.books.door.failed = self.books.door.failed, None
+        if failed is not None:
+            if self.strict:
+                raise failed
+            self._failed = failed
 
     def hear(self, now: float, entries: Sequence[Entry]) -> None:
         """The policy hears of entries it has not decided itself, and jobs are ranked anew."""
@@ -258,6 +267,7 @@ class Scheduler:
             if self.strict:
                 raise
             self._failed = error
+        self._failed_at_the_gate()
         if written:
             self.write(now, [InCharge(policy.name)])
 

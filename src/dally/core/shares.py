@@ -124,7 +124,10 @@ class Gate:
 
     def keep(self, job: ActiveJob, rank: Rank) -> None:
         standing = self.of(job.job)
-        standing.kept.setdefault(standing.lane(job.job), Ranking()).add(job, rank)
+        lane = standing.lane(job.job)
+        ranking = standing.kept.get(lane) or Ranking()
+        ranking.add(job, rank)  # raises where that is no rank
+        standing.kept[lane] = ranking
         standing.asked += job.gpus
         self._kept.add(job.id)
 
@@ -161,9 +164,9 @@ class Gate:
         if not self._kept:
             return []
         found: list[ActiveJob] = []
-        shares = self.shares()
+        shares, stuck = self.shares(), self._stuck()
         for name, standing in self._standings.items():
-            while standing.kept and standing.given < shares[name] - _ROUNDING:
+            while standing.kept and standing.given - stuck.get(name, 0) < shares[name] - _ROUNDING:
                 job = standing.first(now)
                 if job is None:
                     break
@@ -173,7 +176,8 @@ class Gate:
 
     def shares(self) -> dict[str, float]:
         """Weighted max-min: everybody gets what it asks for, up to a level common to all, times its weight."""
-        asks = {name: float(_at_most(standing.queue.max_gpus, standing.given + standing.asked))
+        stuck = self._stuck()
+        asks = {name: float(_at_most(standing.queue.max_gpus, standing.given + standing.asked - stuck.get(name, 0)))
                 for name, standing in self._standings.items()}  # fmt: skip
         shares = dict.fromkeys(asks, 0.0)
         left = float(self._capacity())
@@ -185,6 +189,17 @@ class Gate:
             left -= shares[name]
             weights -= weight
         return shares
+
+    def _stuck(self) -> dict[str, int]:
+        """GPUs asked for by those who were let in and whom what is up of the cluster could not hold: while that is so
+        they use nothing of their queue's share."""
+        found: dict[str, int] = {}
+        for demand, bucket in self._view.waiting.buckets.items():
+            if self._view.too_large(demand) is not None:
+                for entry in bucket.entries:
+                    name = self.of(entry[4].job).queue.name
+                    found[name] = found.get(name, 0) + demand.gpus
+        return found
 
     def _capacity(self) -> int:
         view = self._view
@@ -224,6 +239,9 @@ class Gate:
         it may have."""
         standing = self.of(job.job)
         queue, user = standing.queue, job.job.user or ""
+        if job.id not in self._kept:
+            return _quota(f"the policy has not given it a place in queue {queue.name} yet", queue, standing.given,
+                          self.shares()[queue.name])  # fmt: skip
         gpus, jobs = standing.users.get(user, (0, 0))
         if queue.max_gpus_per_user is not None and gpus + job.gpus > queue.max_gpus_per_user:
             return _quota(f"user {user or 'nobody'} uses {gpus} of at most {queue.max_gpus_per_user} GPUs in queue "

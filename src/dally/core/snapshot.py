@@ -102,6 +102,9 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     if "queues" in state:
         books.door.gate = Gate(text.rich("queues", state["queues"]), view)
         _reopen(books.door.gate, state["kept"], books.jobs)
+    for job in books.jobs.values():  # whom the policy failed to rank it is asked about again
+        if job.state is State.WAITING and job.id not in view.waiting:
+            books.unranked[job.id] = job
     scheduler.time, scheduler.events = state["time"], state["events"]
     scheduler.news = [text.rich("event", entry) for entry in state["news"]]
 
@@ -157,13 +160,16 @@ def _regroup(scheduler: Scheduler, text: JournalText, placement: Any, turns: lis
 
 
 def _reopen(gate: Gate, kept: list[list[list[Any]]], jobs: dict[str, ActiveJob]) -> None:
-    """Everybody who is not held has been let in."""
+    """Everybody who is not held has been let in; who is kept back and has no rank stands at the gate."""
     for job in jobs.values():
         if job.state not in ENDED and job.state is not State.HELD:
             gate.admit(job)
     for rows in kept:
         for job, rank in _read_ranks(rows, jobs):
             gate.keep(job, rank)
+    ranked = {row[0] for rows in kept for row in rows}
+    gate.newcomers = [job for job in jobs.values()
+                      if job.state is State.HELD and job.hold is None and job.id not in ranked]  # fmt: skip
 
 
 def _ranking(ranking: Ranking) -> list[list[Any]]:

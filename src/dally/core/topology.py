@@ -6,7 +6,7 @@ in its machine's mask. A domain is identified by its whole path: rack names repe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -113,27 +113,30 @@ class Topology:
     def gpus(self) -> int:
         return sum(machine.gpus for machine in self.machines)
 
-    def capacity(self, gpu_type: str | None, within: str | None = None) -> int:
+    def capacity(self, gpu_type: str | None, within: str | None = None, without: Container[int] = ()) -> int:
         """GPUs of one type; for None, of the type there is most of, since a gang never mixes types. `within`: in the
-        one domain of this level that has most of them."""
+        one domain of this level that has most of them. `without`: machines that do not count."""
         if within is not None:
-            return self._capacity_within(gpu_type, self.level_index(within))
+            return self._capacity_within(gpu_type, self.level_index(within), without)
         counts = dict.fromkeys(self.gpu_types, 0)
         for machine in self.machines:
-            counts[machine.gpu_type] += machine.gpus
+            if machine.index not in without:
+                counts[machine.gpu_type] += machine.gpus
         if gpu_type is None:
             return max(counts.values())
         return counts.get(gpu_type, 0)
 
-    def _capacity_within(self, gpu_type: str | None, level: int) -> int:
+    def _capacity_within(self, gpu_type: str | None, level: int, without: Container[int]) -> int:
         most = 0
         for domain in self.domains[level]:
             counts: dict[str, int] = {}
             for index in domain.machines:
+                if index in without:
+                    continue
                 machine = self.machines[index]
                 gpus = (machine.full_mask & domain.mask).bit_count()
                 counts[machine.gpu_type] = counts.get(machine.gpu_type, 0) + gpus
-            most = max(most, max(counts.values()) if gpu_type is None else counts.get(gpu_type, 0))
+            most = max(most, max(counts.values(), default=0) if gpu_type is None else counts.get(gpu_type, 0))
         return most
 
     def level_index(self, name: str) -> int:

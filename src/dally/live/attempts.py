@@ -23,6 +23,7 @@ class Leaving(Enum):
     PREEMPTED = "preempted"
     MOVES = "moves"  # another attempt follows at once
     REQUEUED = "requeued by its owner"
+    MACHINE_GONE = "a machine it was to run on is gone"
     UNWANTED = "nobody waits for it"
 
 
@@ -37,7 +38,7 @@ class Terms:
 class Attempt:
     """What the world knows of one."""
 
-    __slots__ = ("adopted", "began", "key", "leaving", "moves_to", "placement", "saved")
+    __slots__ = ("adopted", "began", "follows", "key", "leaving", "moves_to", "placement", "saved")
 
     def __init__(self, key: Key, placement: Placement) -> None:
         self.key, self.placement = key, placement
@@ -45,6 +46,7 @@ class Attempt:
         self.adopted = False  # whether a service before this one decided it, and may not have come to start it
         self.leaving = Leaving.NOT
         self.moves_to: Attempt | None = None  # what follows when it has left
+        self.follows: Key | None = None  # whose end nothing says but that this one begins
         self.saved = 0.0  # work its last checkpoint holds, as far as it said
 
     @property

@@ -13,6 +13,7 @@ from dally.core.topology import Topology
 
 Row = dict[str, Any]
 
+MOVED = "moved"
 _END = {ev.Finished: "finished", ev.Failed: "failed", ev.Cancelled: "cancelled"}
 
 
@@ -37,13 +38,23 @@ class Board:
     def take(self, changed: dict[str, Row]) -> None:
         self.rows.update(changed)
 
+    def put(self, job: str, attempt: int, topology: Topology) -> tuple[Placement, bool] | None:
+        """Where an attempt was put, as far as those machines are still there, and whether the job was then moved."""
+        row = self.rows.get(job)
+        if row is None or not 1 <= attempt <= len(row["history"]):
+            return None
+        kept = row["history"][attempt - 1]
+        slices = ((topology.machine_by_name[name], sum(1 << gpu for gpu in gpus))
+                  for name, gpus in kept["machines"].items() if name in topology.machine_by_name)  # fmt: skip
+        return Placement.of(slices), kept["how"] == MOVED
+
     def _see(self, changed: dict[str, Row], now: float, entry: Entry, topology: Topology) -> None:
         kind = type(entry)
         if isinstance(entry, ev.Arrived):
             self._draft(changed, entry.job.id, now)
         elif isinstance(entry, (pl.Start, pl.Migrate)):
             row = self._draft(changed, entry.job, now)
-            _over(row, now, "moved")
+            _over(row, now, MOVED)
             row["history"].append({"number": len(row["history"]) + 1, "machines": machines(entry.placement, topology),
                                    "decided": now, "began": None, "ended": None, "how": None,
                                    "step": None})  # fmt: skip

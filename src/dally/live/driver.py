@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from dally.core import events as ev
 from dally.core.errors import UserError
 from dally.core.journal import Instant, Journal, Refused
+from dally.core.placement import Placement
 from dally.core.policy import Policy
 from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
@@ -113,16 +114,21 @@ class Driver:
         self._snapshot_at = database.instants
         for _, submission, _ in unended:
             self.know(submission)
-        self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer)
+        self.world.reconcile(self.scheduler.jobs.values(), self.scheduler.books.timer, self._put)
         for submission in self.submissions.values():
             if submission.id not in self.scheduler.jobs and submission.id not in self.board.rows:
                 self._inbox.put(submission)
+            elif self._ending(submission.id) is None:
+                self.held_back.is_in(submission.id, self.specs[submission.id])
         for request in database.open_requests():
             self._last_request = request.seq
             self._inbox.put(request)
         self._follow_configuration()
         if len(self.scheduler.view.waiting):  # who came back to the queue as the service stopped was not planned with
             self.world.nudge()
+
+    def _put(self, job: str, attempt: int) -> tuple[Placement, bool] | None:
+        return self.board.put(job, attempt, self.scheduler.view.topology)
 
     def catch_up(self) -> None:
         """What was written while this driver came up, by people who knew only the one before it."""
@@ -345,11 +351,40 @@ class Driver:
             job in self.scheduler.jobs or job in self.held_back or job in self.board.rows)  # fmt: skip
 
     def _ending(self, job: str) -> str | None:
-        """How a job ended; None while it has not."""
+        """How a job ended; None while it has not. Of an array: when all have, finished if all are, else how the first
+        that is not has ended."""
+        if job not in self.submissions:  # it left memory, or is an array
+            there = [member for member in self._members_in_memory(job) if self._ending(member) is None]
+            if there:
+                return None
+            if (known := self.database.known(job)) is not None:
+                return None if known.row is None else known.row["state"]
+            return self._array_ending(job)
         row = self.board.rows.get(job)
-        if row is None and job not in self.submissions and (known := self.database.known(job)) is not None:
-            row = known.row  # it left memory
         return None if row is None else row["state"]
+
+    def _array_ending(self, array: str) -> str | None:
+        how: str | None = "finished"
+        for member, kept in self.members(array).items():
+            state = self.board.rows[member]["state"] if member in self.board.rows else kept
+            if state is None:
+                return None
+            how = f"{state} ({member})" if how == "finished" and state != "finished" else how
+        return how
+
+    def members(self, array: str) -> dict[str, str | None]:
+        """Of an array, in memory or not, and how they ended as far as the store knows; none of anything else."""
+        if not array.isdecimal():
+            return {}
+        return {known.submission.id: None if known.row is None else known.row["state"]
+                for known in self.database.members(array)}  # fmt: skip
+
+    def _members_in_memory(self, array: str) -> list[str]:
+        if not array.isdecimal():
+            return []
+        with self._order_turn:
+            first, last = (bisect_left(self._order, (int(array) + more, -1, "")) for more in (0, 1))
+            return [id for _, _, id in self._order[first:last]]
 
     def _arrives(self, now: float, job: str) -> None:
         self._answered += self._open_for.pop(job, ())
@@ -366,7 +401,7 @@ class Driver:
         if not self._some_ended:
             return
         self._some_ended = False
-        for job in self.held_back.ended(self._ending):
+        for job in self.held_back.ended(self._ending, self.clock.unix(now)):
             self._arrives(now, job)
         self._fail_dependents(now)
 
@@ -374,7 +409,7 @@ class Driver:
         while (never := self.held_back.never()) is not None:
             job, why = never
             self._end_here(now, job, "cancelled", why)
-            for follower in self.held_back.ended(self._ending):
+            for follower in self.held_back.ended(self._ending, self.clock.unix(now)):
                 self._arrives(now, follower)
 
     def _end_here(self, now: float, job: str, state: str, why: str, answered: Sequence[int] = ()) -> None:
@@ -410,7 +445,7 @@ class Driver:
                 return
             if what == "hold":
                 self.held_back.hold(job)
-            if what == "release" and self.held_back.release(job):
+            if what == "release" and self.held_back.release(job, self.clock.unix(now)):
                 self._arrives(now, job)
             else:  # no instant says so: it stays open, and is done again after a restart
                 self._open_for.setdefault(job, []).append(request.seq)

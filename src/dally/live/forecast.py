@@ -158,9 +158,13 @@ def starts(futures: Futures, job_id: str, first: Sequence[ev.Event], samples: in
     """Go into one future after the other, each beginning with these events, until the job starts."""
     found: list[float] = []
     unknown, reached, cut = False, 0.0, False
+    never: str | None = None  # where it does not start: what is true of it then
     for future in range(max(1, samples)):
         looked = _until_it_starts(futures, future, job_id, first, budget, horizon)
         unknown |= looked.unknown and looked.start is None
+        if looked.beyond:
+            return Estimate(None, None, None, 1, True, f"not before machines come back: it {looked.why}")
+        never = looked.why or never
         if looked.cut_off:
             reached, cut = looked.reached, True
             break
@@ -171,7 +175,7 @@ def starts(futures: Futures, job_id: str, first: Sequence[ev.Event], samples: in
         if budget.over and future + 1 < samples:
             cut = True
             break
-    return _estimate(found, futures, samples, cut, reached, unknown)
+    return _estimate(found, futures, samples, cut, reached, unknown, never)
 
 
 class _Looked(NamedTuple):
@@ -180,6 +184,8 @@ class _Looked(NamedTuple):
     cut_off: bool
     unknown: bool  # somebody never ended because nobody knows when
     certain: bool = False  # it starts before anything was left to chance
+    why: str | None = None  # it does not start
+    beyond: bool = False  # … because what is up of the cluster is too small, whoever ends
 
 
 def _until_it_starts(futures: Futures, future: int, job_id: str, first: Sequence[ev.Event], budget: Budget,
@@ -204,11 +210,13 @@ def _until_it_starts(futures: Futures, future: int, job_id: str, first: Sequence
     ahead = scheduler.time - now
     if job.placement is not None:
         return _Looked(max(0.0, ahead), ahead, False, bool(world.unknown), certain=ahead <= 0)
-    return _Looked(None, ahead, cut, bool(world.unknown))
+    reason = scheduler.reason(job_id)
+    return _Looked(None, ahead, cut, bool(world.unknown), why=None if reason is None else reason.sentence,
+                   beyond=scheduler.view.too_large(job.demand) is not None)  # fmt: skip
 
 
-def _estimate(found: list[float], futures: Futures, samples: int, cut: bool, reached: float,
-              unknown: bool) -> Estimate:  # fmt: skip
+def _estimate(found: list[float], futures: Futures, samples: int, cut: bool, reached: float, unknown: bool,
+              never: str | None) -> Estimate:  # fmt: skip
     basis = futures.durations.basis
     if found and max(found) == 0.0:
         return Estimate(0.0, 0.0, 0.0, len(found), False, "the policy starts it at once", False, tuple(found))
@@ -218,8 +226,10 @@ def _estimate(found: list[float], futures: Futures, samples: int, cut: bool, rea
     if all(math.isinf(start) for start in found):
         if unknown and basis != NOBODY_KNOWS:
             basis = f"it waits for jobs of which nobody knows how long they run; {basis}"
-        elif not unknown:
-            basis = f"it does not start as long as nothing changes, or not within 30 days; {basis}"
+        elif not unknown:  # nobody it could wait for: how long jobs run has nothing to do with it
+            why = f" ({never})" if never is not None else ""
+            drawn = "" if basis == NOBODY_KNOWS else f"; {basis}"
+            basis = f"it does not start as long as nothing changes, or not within 30 days{why}{drawn}"
         return Estimate(None, None, None, len(found), True, basis, cut, tuple(found))
     if cut:
         basis = f"{len(found)} of {samples} futures, then time was up; {basis}"

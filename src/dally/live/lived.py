@@ -19,6 +19,9 @@ from dally.simulator.replay import Nowhere
 _MORE = 1e-3  # work that was left at the least when an attempt ended and its job did not
 _SAME = 6  # digits after the point in which times are the same
 
+# What people and machines do: it may be odd (a job released that nobody holds), and comes again all the same.
+_FROM_OUTSIDE = (ev.Arrived, ev.Cancelled, ev.Held, ev.Released, ev.MachineDown, ev.MachineDrained, ev.MachineUp,
+                 ev.MachinesChanged, ev.QueuesSet)  # fmt: skip
 _ENDS = (ev.Finished, ev.Failed, ev.Interrupted, ev.Yielded)
 
 
@@ -42,7 +45,7 @@ class Attempt:
 
     decided: float
     answered: float | None = None  # from the decision until it was heard of
-    refusal: ev.StartFailed | None = None  # what was heard, if not that it runs
+    refusal: ev.Event | None = None  # what was heard, if not that it runs
     began: float = 0.0
     measured: list[tuple[float, ev.Measured]] = field(default_factory=list)  # after it began
     asked: float | None = None  # when it was told to leave
@@ -73,6 +76,8 @@ class Lived:
     # (job or "", when a lease or timer was due) → seconds it was late; None: it never rang
     late: dict[tuple[str, float], float | None] = field(default_factory=dict)
     moments: list[float] = field(default_factory=list)  # when anything happened
+    odd: list[tuple[float, ev.Event]] = field(default_factory=list)  # reports of attempts that did not fit
+    unasked: list[tuple[float, float]] = field(default_factory=list)  # from … to: the service stopped, and asked nobody
     order: dict[tuple[float, str, str], int] = field(default_factory=dict)  # (moment, kind, job) → which report it was
 
     @property
@@ -112,10 +117,15 @@ class _Reader:
             leases = {job.id: job.lease_until for job in self.scheduler.books.holding.values()}
             self.scheduler.follow(instant)
             self.from_outside: list[ev.Event] = []
-            for event in instant.happened:
-                if not isinstance(event, Odd):
-                    self.lived.order[instant.time, *whose(event)] = len(self.lived.order)
+            for entry in instant.happened:
+                event = entry.event if isinstance(entry, Odd) else entry
+                self.lived.order[instant.time, *whose(event)] = len(self.lived.order)
+                if not isinstance(entry, Odd):
                     self._happened(instant.time, event, leases)
+                elif isinstance(event, _FROM_OUTSIDE):
+                    self.from_outside.append(event)
+                else:
+                    self.lived.odd.append((instant.time, event))
             if self.from_outside:
                 self.lived.outside.append((instant.time, self.from_outside))
             for action in instant.decided or ():
@@ -131,6 +141,10 @@ class _Reader:
                 elif isinstance(action, pl.WakeAt):
                     self.timers.append(action.time)
                     self.lived.late.setdefault(due("", action.time), None)
+            if instant.decided is None:
+                going_on = bool(self.lived.unasked) and self.lived.unasked[-1][1] == self.lived.last
+                first = self.lived.unasked.pop()[0] if going_on else instant.time
+                self.lived.unasked.append((first, instant.time))
             self.lived.moments.append(instant.time)
         return self.lived
 
@@ -188,6 +202,8 @@ class _Reader:
             attempt.leaving = now - attempt.asked
         elif attempt.answered is not None:
             attempt.lasted = now - attempt.began
+        else:  # it was told to leave before it was heard of
+            attempt.answered, attempt.refusal = now - attempt.decided, event
         attempt.gain = max(0.0, self.scheduler.jobs[event.job].work_done - attempt.before)
         if isinstance(event, ev.Finished):
             if attempt.leaving is not None:  # it was told to leave, and had less to do than it took to leave

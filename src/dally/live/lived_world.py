@@ -24,6 +24,7 @@ class Fidelity:
     starts: bool = False  # from the decision until a job is heard of
     leaving: bool = False  # from being told to leave until it has
     rings: bool = False  # timers and leases are as late as they were
+    stops: bool = False  # nobody is asked while the service stops
     digits: bool = False  # times are the same to the last digit, and reports of one instant in the same order
 
 
@@ -45,10 +46,17 @@ class LivedWorld:
         self._rest: dict[str, float] = {}  # work the job still needed when its last attempt was over
         self._owed: dict[str, float] = {}  # work that attempts here have added less than they did
         self._going: dict[str, tuple[float, float]] = {}  # since when, work per second
+        for time, event in lived.odd if fidelity.digits else ():
+            self._agenda.enter(time, type(event), self._odd, event)
         self._starts = lived.usual(lambda attempt: attempt.answered if attempt.refusal is None else None)
         self._leaving = lived.usual(lambda attempt: attempt.leaving)
 
     # --- what happens ------------------------------------------------------------------------------------------
+
+    def asks(self, now: float) -> bool:
+        """Whether the policy is asked, or the service was just stopping."""
+        return not self._fidelity.stops or not any(
+            first - _TOGETHER <= now <= last + _TOGETHER for first, last in self._lived.unasked)  # fmt: skip
 
     def next_events(self) -> tuple[float, Sequence[ev.Event]] | None:
         while (first := self._next_time()) is not None and first <= self._lived.last + _TOGETHER:
@@ -92,6 +100,10 @@ class LivedWorld:
         events.append(event)
         if isinstance(event, ev.Cancelled):
             self._stops(now, event.job, None)
+
+    def _odd(self, now: float, event: Any, epoch: int, events: list[ev.Event]) -> None:
+        """Changes nothing, but that the policy is asked."""
+        events.append(event)
 
     def _of_job(self, now: float, event: Any, epoch: int, events: list[ev.Event]) -> None:
         """What was going to happen to a job does, if it is still the same attempt."""

@@ -31,8 +31,9 @@ STEPS: tuple[tuple[str, Fidelity], ...] = (
     ("starts take as long as they did", Fidelity(starts=True)),
     ("leaving takes as long as it did", Fidelity(starts=True, leaving=True)),
     ("timers and leases ring as late as they did", Fidelity(starts=True, leaving=True, rings=True)),
-    ("times are the same to the last digit, and reports of one instant in the same order",
-     Fidelity(starts=True, leaving=True, rings=True, digits=True)),
+    ("nobody is asked while the service stops", Fidelity(starts=True, leaving=True, rings=True, stops=True)),
+    ("times are the same to the last digit, reports of one instant in the same order, and odd ones are heard",
+     Fidelity(starts=True, leaving=True, rings=True, stops=True, digits=True)),
 )
 
 
@@ -100,9 +101,15 @@ Decisions = dict[tuple[str, int], Made]
 def _simulated(record: Record, lived: Lived, fidelity: Fidelity) -> list[Instant]:
     seen: list[Instant] = []
     scheduler = record.scheduler()
-    scheduler.world = LivedWorld(lived, fidelity, lambda time, name: scheduler.put_in_charge(make_policy(name), time))
-    scheduler.journal = Journal(seen.append)
-    scheduler.run()
+    world = LivedWorld(lived, fidelity, lambda time, name: scheduler.put_in_charge(make_policy(name), time))
+    scheduler.world, scheduler.journal = world, Journal(seen.append)
+    while (reported := world.next_events()) is not None:
+        now, events = reported
+        scheduler.absorb(now, events)
+        if world.asks(now):
+            scheduler.decide(now)
+        else:
+            scheduler.write(now, None)
     return seen
 
 

@@ -223,7 +223,7 @@ class Service:
         if gate is not None and spec.queue is not None and spec.queue not in (names := by_name(gate.queues)):
             raise UserError(f"queue: there is no queue {spec.queue!r}; there are {', '.join(sorted(names))}")
         for other in (*spec.after, *spec.after_ok):
-            if other not in driver.submissions and self._stored(other) is None:
+            if other not in driver.submissions and self._stored(other) is None and not driver.members(other):
                 raise UserError(f"there is no job {other} to come after")
 
     def act(self, what: Act, id: str, user: str) -> None:

@@ -223,7 +223,8 @@ class JobSpec(_Part):
     directory: PathText | None = None
     array: Annotated[
         str, Field(max_length=2000), AfterValidator(_array),
-        WithJsonSchema({"type": "string", "pattern": f"^{_PART}(,{_PART})*$", "examples": ["0-9", "1,3,5"]}),
+        WithJsonSchema({"type": "string", "pattern": f"^{_PART}(,{_PART})*(%[1-9][0-9]{{0,8}})?$",
+                        "examples": ["0-9", "1,3,5", "0-9%2"]}),
     ] | None = None  # fmt: skip
     after: Annotated[list[JobId], Field(max_length=10_000)] = []
     after_ok: Annotated[list[JobId], Field(max_length=10_000)] = []
@@ -260,6 +261,12 @@ class JobSpec(_Part):
         return self.preemptible if self.preemptible is not None else self.checkpoint is not None
 
     @property
+    def at_once(self) -> int | None:
+        """How many of its array may be there at a time; None: as many as it has."""
+        _, percent, most = (self.array or "").partition("%")
+        return int(most) if percent else None
+
+    @property
     def required_level(self) -> str | None:
         """One node is one machine; several say only how many GPUs there are."""
         if self.placement is not None and self.placement.required is not None:
@@ -288,14 +295,17 @@ def read_spec(data: Any) -> JobSpec:
 
 
 def members(text: str) -> tuple[int, ...]:
-    """`0-9`, `1,3,5-7`, `0-100:10` → the numbers, in order."""
-    if "%" in text:
-        raise ValueError(f"{text!r}: a limit of members at a time (%) is not supported; leave it out")
+    """`0-9`, `1,3,5-7`, `0-100:10`, `0-9%2` → the numbers, in order."""
+    numbers, percent, most = text.partition("%")
+    if percent and not re.fullmatch("[0-9]{1,9}", most.strip()):
+        raise ValueError(f"{text!r} is not an array: after % comes how many may be there at a time, as in 0-9%2")
+    if percent and int(most) < 1:
+        raise ValueError(f"{text!r} is not an array: none of it could ever run")
     found: dict[int, None] = {}
-    for part in text.split(","):
+    for part in numbers.split(","):
         match = _RANGE.match(part.strip())
         if match is None:
-            raise ValueError(f"{text!r} is not an array; write 0-9, 1,3,5 or 0-100:10")
+            raise ValueError(f"{text!r} is not an array; write 0-9, 1,3,5, 0-100:10 or 0-9%2")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first or step < 1:
             raise ValueError(f"{text!r} is not an array: {part.strip()!r} counts nothing")
@@ -306,12 +316,14 @@ def members(text: str) -> tuple[int, ...]:
 
 
 def expand(spec: JobSpec) -> list[tuple[int | None, JobSpec]]:
-    """The members of an array, each a job of its own with its number in ARRAY_INDEX; any other job by itself."""
+    """The members of an array, each a job of its own with its number in ARRAY_INDEX; any other job by itself. Where
+    only so many may be there at a time, each says so as an array of its own number."""
     if spec.array is None:
         return [(None, spec)]
-    numbers = members(spec.array)
+    numbers, most = members(spec.array), spec.at_once
     return [(number, spec.model_copy(update={
-                "array": None, "environment": {**spec.environment, "ARRAY_INDEX": str(number)}}))
+                "array": None if most is None else f"{number}%{most}",
+                "environment": {**spec.environment, "ARRAY_INDEX": str(number)}}))
             for number in numbers]  # fmt: skip
 
 

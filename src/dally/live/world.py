@@ -137,9 +137,8 @@ class LiveWorld:
 
     def leave_all(self) -> None:
         """Everybody is asked to save and leave. From the thread that decides."""
-        for attempt in list(self._queue):
-            self._without(attempt)
         for job in list(self._current):
+            self._call_back(job, Leaving.REQUEUED)  # the next service finds that it did not begin
             self._ask_to_leave(job, Leaving.REQUEUED)
 
     def wake_by(self, moment: float | None) -> None:
@@ -205,8 +204,9 @@ class LiveWorld:
     def _taken_in(self, now: float, event: ev.Event | Requeued) -> list[ev.Event]:
         """What outside reports have to do with attempts."""
         if isinstance(event, Requeued):
+            called_back = self._call_back(event.job, Leaving.REQUEUED)
             self._ask_to_leave(event.job, Leaving.REQUEUED)
-            return []
+            return called_back
         if isinstance(event, ev.Arrived):
             if event.job.submit_time > now:  # to begin later
                 self._agenda.enter(event.job.submit_time, ev.Arrived, _arrive, event.job)
@@ -215,18 +215,37 @@ class LiveWorld:
             self._unended.discard(event.job)
             self._put_out(event.job)
         elif isinstance(event, ev.MachinesChanged):
-            self._lay_out(event)
+            return [event, *self._lay_out(event)]
         return [event]
 
-    def _lay_out(self, event: ev.MachinesChanged) -> None:
+    def _lay_out(self, event: ev.MachinesChanged) -> list[ev.Event]:
+        """Machines have other numbers; who was to start on one that is gone does not."""
         try:
             before, after = self.topology, changed(self.topology, event.added, event.removed)
         except UserError:
-            return  # the scheduler finds it odd
-        for attempt in {id(each): each for each in (*self._told.values(), *self._queue)}.values():
-            pairs = ((after.machine_by_name.get(before.machine_names[m]), mask) for m, mask in attempt.placement.slices)
+            return []  # the scheduler finds it odd
+        to_come = [*self._queue, *(each.moves_to for each in self._told.values() if each.moves_to is not None)]
+        broken: list[str] = []
+        for attempt in (*self._told.values(), *to_come):
+            pairs = [(after.machine_by_name.get(before.machine_names[m]), mask) for m, mask in attempt.placement.slices]
             attempt.placement = Placement.of((m, mask) for m, mask in pairs if m is not None)
+            if any(attempt is each for each in to_come) and any(m is None for m, _ in pairs):
+                broken.append(attempt.job)
         self.topology = after
+        return [each for job in broken for each in self._call_back(job, Leaving.MACHINE_GONE)]
+
+    def _call_back(self, job_id: str, why: Leaving) -> list[ev.Event]:
+        """A start that waits for its GPUs is not made; of a move only the leaving is left."""
+        attempt = self._current.get(job_id)
+        if attempt is None or attempt.key in self._told:
+            return []
+        self._without(attempt)
+        for here in self._told.values():
+            if here.moves_to is attempt:
+                here.moves_to, here.leaving = None, why
+                self._current[job_id] = here
+                return []
+        return [ev.StartFailed(job_id, why.value)]
 
     def _reported(self, report: Report, events: list[ev.Event]) -> None:
         attempt = self._told.get(Key(report.job, report.attempt))
@@ -240,11 +259,22 @@ class LiveWorld:
                 events.append(ev.Measured(report.job, self._speed(report), report.step_time, report.exposed))
         else:
             del self._told[attempt.key]
-            self._over.append(attempt.key)
             if self._current.get(attempt.job) is attempt:
                 del self._current[attempt.job]
-            if report.job in self._unended:
+            self._over.append(attempt.key)
+            if report.job in self._unended and not self._follows_unseen(attempt, report):
                 self._ended(attempt, report, events)
+
+    def _follows_unseen(self, attempt: Attempt, report: NotBegun | Exited | Vanished) -> bool:
+        """Whether nothing is left of an attempt that was leaving for another one when a service before this one died:
+        then that one has begun, or never will, and is asked about in its turn."""
+        there = attempt.moves_to
+        if there is None or not attempt.adopted or isinstance(report, Exited):
+            return False
+        self._told[there.key] = there
+        self.engine.adopt(*there.key)
+        self._expect_news_of(there)
+        return True
 
     def _speed(self, report: Stepped) -> float:
         """Work per second: as the job says, as its profile says, or else a second of running is a second of work."""
@@ -275,6 +305,8 @@ class LiveWorld:
         known = Known(self.terms.get(job.id, Terms()), self.rules.retries, job.failures, job.work_at(self.clock.now()))
         found = outcome(attempt, report, known)
         if found.follows and attempt.moves_to is not None:
+            self._over.remove(attempt.key)  # nothing is written of it: it is kept until the one that follows begins
+            attempt.moves_to.follows = attempt.key
             self._queue.append(attempt.moves_to)
         else:
             self._without(attempt.moves_to)
@@ -313,6 +345,7 @@ class LiveWorld:
         """An attempt that was to follow does not."""
         if attempt is not None:
             self._queue = [each for each in self._queue if each is not attempt]
+            self._over += [attempt.follows] if attempt.follows is not None else []
             if self._current.get(attempt.job) is attempt:
                 del self._current[attempt.job]
 
@@ -365,7 +398,8 @@ class LiveWorld:
 
     def _put_out(self, job_id: str) -> None:
         """At once: nobody is interested in its checkpoint."""
-        self._queue = [attempt for attempt in self._queue if attempt.job != job_id]
+        for attempt in [each for each in self._queue if each.job == job_id]:
+            self._without(attempt)
         self._current.pop(job_id, None)
         for key, attempt in self._told.items():
             if key.job == job_id:
@@ -387,7 +421,11 @@ class LiveWorld:
             program = replace(program, reference=self.references.get(attempt.job, program.reference))
             self.engine.start(Order(*attempt.key, attempt.placement, names, program,
                                     restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
-            self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
+            self._over += [attempt.follows] if attempt.follows is not None else []
+            self._expect_news_of(attempt)
+
+    def _expect_news_of(self, attempt: Attempt) -> None:
+        self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
 
     def _give_turns(self, now: float) -> None:
         if self._turns is not None:
@@ -428,9 +466,11 @@ class LiveWorld:
 
     # --- after a restart ---------------------------------------------------------------------------------------
 
-    def reconcile(self, jobs: Iterable[ActiveJob], timer: float | None) -> None:
+    def reconcile(self, jobs: Iterable[ActiveJob], timer: float | None, put: Put | None = None) -> None:
         """Take up what a scheduler that came back believes, against what the engine really runs: attempts that go on,
-        have ended, are gone, never began, or run though nobody knows them. The differences are the first events."""
+        have ended, are gone, never began, or run though nobody knows them. The differences are the first events.
+        `put`: where an attempt was put, and whether another one follows it at once; the scheduler knows that only of
+        those that are not leaving."""
         running = dict(self.engine.running())
         if timer is not None:
             self._agenda.enter(timer, ev.TimerDue, _ring)
@@ -443,24 +483,31 @@ class LiveWorld:
                 known = False
             else:
                 self._unended.add(job.id)
-                known = self._take_up(job)
-            if number is not None and not (known and number == job.attempts):
+                known = self._take_up(job, number, put or _nobody_knows)
+            if number is not None and not (known and Key(job.id, number) in self._told):
                 self._put_out_stranger(Key(job.id, number))
         for stranger, number in running.items():
             self._put_out_stranger(Key(stranger, number))
 
-    def _take_up(self, job: ActiveJob) -> bool:
+    def _take_up(self, job: ActiveJob, number: int | None, put: Put) -> bool:
         """An attempt that should be running, or leaving: the engine is asked what became of it."""
-        placement = job.placement if job.placement is not None else job.leaving
+        placement = job.placement
+        if placement is None and job.leaving is not None:  # others may have been promised some of it already
+            where = put(job.id, job.attempts)
+            placement = job.leaving if where is None else where[0]
         if placement is None:
             return False
         attempt = self._current[job.id] = Attempt(Key(job.id, job.attempts), placement)
         attempt.adopted = True
+        before = put(job.id, job.attempts - 1)
+        if job.state is State.STARTING and before is not None and before[1] and number != job.attempts:
+            self._take_up_move(attempt, before[0])
+            return True
         self._told[attempt.key] = attempt
         attempt.began = job.state in (State.RUNNING, State.YIELDING)
         self.engine.adopt(*attempt.key)
         if job.state is State.STARTING:
-            self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
+            self._expect_news_of(attempt)
         elif job.state is State.LOST:
             attempt.began = True
             self._inbox.put(ev.ContactRestored(job.id))
@@ -470,12 +517,29 @@ class LiveWorld:
             self._lease(job.lease_until, job.id)
         return True
 
+    def _take_up_move(self, there: Attempt, where: Placement) -> None:
+        """A job on its way to other GPUs: the engine is asked about the attempt that leaves, whose grace goes on, and
+        about the one that follows only when that is over."""
+        here = Attempt(Key(there.job, there.key.number - 1), where)
+        here.adopted = here.began = True
+        here.leaving, here.moves_to = Leaving.MOVES, there
+        self._told[here.key] = here
+        self.engine.adopt(*here.key)
+        self.engine.stop(*here.key, self.programs[there.job].grace)  # of one that was asked before: nothing new
+
     def _put_out_stranger(self, key: Key) -> None:
         """What runs though nobody decided it: its GPUs are not given to anybody before it is gone."""
         self.engine.stop(*key, 0.0)
         deadline = self.clock.now() + self.rules.start_timeout
         while self.engine.running().get(key.job) == key.number and self.clock.now() < deadline:
             self._heard.extend(self.engine.observe(0.05))
+
+
+Put = Callable[[str, int], tuple[Placement, bool] | None]
+
+
+def _nobody_knows(job: str, attempt: int) -> None:
+    return None
 
 
 class Requeued:

@@ -35,7 +35,8 @@ def waits_its_turn(demand: Demand) -> Wait:
 
 
 def plan_in_order(view: View, now: float, place: Rule) -> Plan:
-    """Strict order: the first job that does not fit blocks all behind it."""
+    """Strict order: the first job that does not fit blocks all behind it, unless what is up of the cluster could not
+    hold it even if it were empty."""
     if view.waiting.inside:
         return _plan_by_trying(view, now, place, preempt=False, lease=None, strict=True)
     heads = dict.fromkeys(view.waiting.buckets, 0)
@@ -45,15 +46,25 @@ def plan_in_order(view: View, now: float, place: Rule) -> Plan:
     while heads and blocked is None:
         bucket, _ = _first(view, heads, now)
         settled = _fits(bucket.demand, free)
-        if settled is None:
-            blocked = bucket.demand
-        else:
+        if settled is not None:
             free[settled] -= bucket.demand.gpus
             chosen.append((bucket.job(heads[bucket.demand]), Demand(bucket.demand.gpus, settled)))
             _advance(heads, bucket)
+        elif view.too_large(bucket.demand) is not None:
+            del heads[bucket.demand]
+        else:
+            blocked = bucket.demand
     plan = _carry(view, [], chosen, place, None)
-    plan += [waits_for_gpus(d) if d == blocked else waits_its_turn(d) for d in _still_waiting(view, [], chosen)]
+    plan += [_waits_in_order(view, demand, blocked) for demand in _still_waiting(view, [], chosen)]
     return plan
+
+
+def _waits_in_order(view: View, demand: Demand, blocked: Demand | None) -> Wait:
+    """The first that does not fit waits for GPUs, those behind it for their turn."""
+    if demand == blocked:
+        return waits_for_gpus(demand)
+    beyond = view.too_large(demand)
+    return waits_its_turn(demand) if beyond is None else Wait(demand, beyond)
 
 
 def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: float | None = None) -> Plan:
@@ -138,7 +149,7 @@ def _plan_by_trying(view: View, now: float, place: Rule, *, preempt: bool, lease
                     evicted[job.id] = job
                 placement = None if victims is None else place(free, demand)
             if placement is None:
-                if strict:
+                if strict and view.too_large(demand) is None:
                     blocked = demand
                 del heads[demand]  # free GPUs only get fewer: nobody else of this demand fits either
                 continue
@@ -148,7 +159,7 @@ def _plan_by_trying(view: View, now: float, place: Rule, *, preempt: bool, lease
             chosen.append((job, demand))
             _advance(heads, bucket)
     still = _still_waiting(view, list(evicted.values()), chosen)
-    told = [waits_its_turn(d) if strict and d != blocked else waits_for_gpus(d) for d in still]
+    told = [_waits_in_order(view, d, blocked) if strict else waits_for_gpus(d) for d in still]
     return [*(Preempt(job_id) for job_id in evicted), *starts, *told]
 
 

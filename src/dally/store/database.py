@@ -363,6 +363,11 @@ class Database:
         """One job, whatever became of it."""
         return next(iter(self._known(_KNOWN.where(_submissions.c.id == id))), None)
 
+    def members(self, array: str) -> list[Known]:
+        """The jobs of an array, in order."""
+        inside = _submissions.c.id.like(f"{array}\\_%", escape="\\")
+        return self._known(_KNOWN.where(inside).order_by(_submissions.c.seq))
+
     def known_after(self, seq: int, limit: int) -> list[Known]:
         """All jobs in order, from the one after this on."""
         return self._known(_KNOWN.where(_submissions.c.seq > seq).order_by(_submissions.c.seq).limit(limit))

@@ -63,9 +63,10 @@ class Recorded:
         return None if found is None else (found.time, events_of(found))
 
     def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[Event]:
-        """The immediate answers are the next record, if nobody was asked for that one."""
+        """The immediate answers are the next record, if nobody was asked for that one. One of a later time is of a
+        service that had stopped asking."""
         following = self._peek()
-        if following is None or following.decided is not None:
+        if following is None or following.decided is not None or following.time != now:
             return ()
         self.take()
         return events_of(following)

@@ -6,19 +6,20 @@ import math
 import random
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.journal import Entry, Instant, Journal
 from dally.core.policy import Policy
+from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
-from dally.core.states import State
+from dally.core.states import ENDED, State
 from dally.core.told import DURATIONS, SPEEDS
 from dally.experiments.checks.disturbed import disturbed, kill
 from dally.experiments.checks.replay import Replay, must, work_by_journal
-from dally.experiments.checks.worlds import Played, SmallWorld, watched
+from dally.experiments.checks.worlds import MOST_INSTANTS, Played, SmallWorld, watched
 from dally.policies.options import make_policy
 from dally.simulator.experiment import as_policy
 from dally.simulator.sweep import AnyPolicy
@@ -152,9 +153,71 @@ def _taken_over(make: Make, seed: int) -> None:
         return decisions < 30_000
 
     scheduler.run(between)
+    _all_ended(scheduler, "put in charge of a cluster that fifo ran, it")
+
+
+def _holds(make: Make, seed: int) -> None:
+    world, chance = SmallWorld.draw(seed, late=False), random.Random(f"holds {seed}")
+    _, scheduler = world.begin(make(), Journal())
+    decisions = 0
+
+    def between(now: float) -> bool:
+        nonlocal decisions
+        decisions += 1
+        there = [job.id for job in scheduler.jobs.values() if job.state not in ENDED]
+        if there and decisions < 200 and chance.random() < 0.3:
+            kind = chance.choice((ev.Held, ev.Held, ev.Released))
+            scheduler.step(now, [kind(chance.choice(there)) for _ in range(chance.randint(1, 3))])
+        return decisions < MOST_INSTANTS
+
+    scheduler.run(between)
+    while held := [job.id for job in scheduler.jobs.values() if job.hold is not None and job.state not in ENDED]:
+        scheduler.step(scheduler.time, [ev.Released(job) for job in held])
+        scheduler.run(between)
+    _all_ended(scheduler, "jobs are held and released, and it")
+
+
+def _levels(make: Make, seed: int) -> None:
+    world, chance = SmallWorld.draw(seed), random.Random(f"levels {seed}")
+    names = [None, *(level.name for level in world.topology.levels)]
+    world = replace(world, jobs=tuple(replace(job, within=chance.choice(names)) for job in world.jobs))
+    within = {job.id: job.within for job in world.jobs}
+    played = world.play(make())
+    for now, entry in played.entries:
+        if isinstance(entry, (pl.Start, pl.Migrate)) and (level := within[entry.job]) is not None:
+            inside = entry.placement.level(world.topology) <= world.topology.level_index(level)
+            must(inside, f"job {entry.job} must be inside one {level}, and is not at {now:g} s")
+    for row in played.run.ledger.rows:
+        wanted = "finished" if row.job_id in world.runnable else "rejected"
+        must(row.outcome == wanted, f"job {row.job_id}, which must be inside one {within[row.job_id]}, is "
+             f"{row.outcome}, and should be {wanted}")  # fmt: skip
+
+
+def _queues(make: Make, seed: int) -> None:
+    world, chance = SmallWorld.draw(seed), random.Random(f"queues {seed}")
+    world = replace(world, jobs=tuple(replace(job, tenant=chance.choice(("a", "b", None)), user=chance.choice("uv"))
+                                      for job in world.jobs))  # fmt: skip
+    most = max((job.gpus for job in world.jobs), default=1)  # so that a limit turns nobody away
+    queues = (Queue("a", chance.choice((0.5, 3.0)), most), Queue("b", 1.0, None, most, chance.choice((1, 3))))
+    _, scheduler = world.begin(make(), Journal(), queues)
+    decisions = 0
+
+    def between(now: float) -> bool:
+        nonlocal decisions
+        decisions += 1
+        for name, limit in (("a", most), ("b", None)):
+            holding = [job for job in scheduler.books.holding.values() if job.job.tenant == name]
+            used = sum(job.gpus for job in holding)
+            must(limit is None or used <= limit, f"queue {name} has {used} GPUs at {now:g} s and may have {limit}")
+        return decisions < MOST_INSTANTS
+
+    scheduler.run(between)
+    _all_ended(scheduler, "behind queues it")
+
+
+def _all_ended(scheduler: Scheduler, who: str) -> None:
     for job in scheduler.jobs.values():
-        must(job.state in (State.FINISHED, State.REJECTED), f"put in charge of a cluster that fifo ran, it leaves job "
-             f"{job.id} {job.state.value}")  # fmt: skip
+        must(job.state in (State.FINISHED, State.REJECTED), f"{who} leaves job {job.id} {job.state.value}")
 
 
 def _uses(make: Make, seed: int) -> None:
@@ -197,5 +260,8 @@ PROPERTIES = (
     Property("late-starts", "starts may take a while and fail: everybody finishes", _late),
     Property("faults", "machines and jobs fail and come back: everybody finishes", _faults),
     Property("taken-over", "put in charge of a cluster in operation, it finishes what is there", _taken_over),
+    Property("holds", "jobs are held and released at any time: everybody finishes", _holds),
+    Property("levels", "who must be inside one domain is, and finishes where one is large enough", _levels),
+    Property("queues", "behind queues with weights and limits everybody finishes, and limits hold", _queues),
     Property("knowledge", "it decides by what it says it uses of what it is told, and by nothing more", _uses),
 )  # fmt: skip

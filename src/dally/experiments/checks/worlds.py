@@ -16,6 +16,7 @@ from dally.core.job import Job, Truth
 from dally.core.journal import Entry, Instant, Journal, flat
 from dally.core.placement import Placement
 from dally.core.policy import Policy
+from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
 from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular
 from dally.experiments.checks.replay import PropertyError
@@ -142,7 +143,7 @@ class SmallWorld:
     @property
     def runnable(self) -> set[str]:
         """Jobs that the cluster can hold."""
-        return {job.id for job in self.jobs if job.gpus <= self.topology.capacity(job.gpu_type)}
+        return {job.id for job in self.jobs if job.gpus <= self.topology.capacity(job.gpu_type, job.within)}
 
     def faults(self) -> Faults:
         if not self.faulty:
@@ -176,10 +177,11 @@ class SmallWorld:
             raise PropertyError(run.stuck)
         return Played(run, seen, workload)
 
-    def begin(self, policy: Policy, journal: Journal) -> tuple[SimulatedWorld, Scheduler]:
+    def begin(self, policy: Policy, journal: Journal,
+              queues: tuple[Queue, ...] = ()) -> tuple[SimulatedWorld, Scheduler]:  # fmt: skip
         """A world and a scheduler that have seen nothing yet."""
         types = [machine.gpu_type for machine in self.topology.machines]
-        rules = WorldRules(self.cost, self.faults(), SharingRules(gpu_types=types), starts=self.starts)
+        rules = WorldRules(self.cost, self.faults(), SharingRules(gpu_types=types), starts=self.starts, queues=queues)
         world = SimulatedWorld(self.workload(), self.topology, self.network, rules)
         return world, Scheduler(self.topology, policy, world, journal, Profiles(self.network, self.topology))
 
