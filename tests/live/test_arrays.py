@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 
 import pytest
-from test_restarts import Scripted, go_on, leads, state, store, submit  # noqa: F401 - store is a fixture
+from test_restarts import Scripted, go_on, kept, leads, state, store, submit  # noqa: F401 - store is a fixture
 
 from dally.core.errors import UserError
 from dally.live.driver import Driver
 from dally.live.engine import Began, Exited
 from dally.live.spec import expand, read_spec
-from dally.store.database import Database, Handed
+from dally.store.database import Database, Handed, Taken
 
 
 def array(store: Database, numbers: str, **more: object) -> list[str]:  # noqa: F811
     spec = read_spec({"command": ["true"], "gpus": 1, "user": "ada", "array": numbers, **more})
     group = [(member, each.plain()) for member, each in expand(spec)]
-    (ids,) = store.submit([Handed("ada", time.time(), [group], None, "")])
-    assert isinstance(ids, list)
-    return ids
+    (taken,) = store.submit([Handed("ada", time.time(), [group], None, "")])
+    assert isinstance(taken, Taken)
+    return taken.ids
 
 
 def ends(driver: Driver, engine: Scripted, job: str, code: int = 0) -> None:
@@ -103,8 +103,8 @@ def test_a_job_comes_after_a_whole_array(store: Database, restart: bool, field: 
     ends(driver, engine, ids[1])
     assert state(driver, last) == becomes
     if becomes == "cancelled":
-        why = driver.board.rows[last]["cause"]
-        assert why == f"it was to run after job {whole} had finished, which is failed ({ids[0]})"
+        row = kept(driver, last)
+        assert row is not None and row["cause"] == f"it was to run after job {whole} had finished, which is failed ({ids[0]})"
 
 
 def test_an_array_comes_after_another_one_a_few_at_a_time(store: Database) -> None:  # noqa: F811

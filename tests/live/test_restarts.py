@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,8 +104,16 @@ def submit(store: Database, **spec: object) -> str:
     return taken.ids[0]
 
 
-def state(driver: Driver, job: str) -> str:
+def kept(driver: Driver, job: str) -> dict[str, Any] | None:
+    """The row of a job, in memory or, once it has ended, in the store."""
     row = driver.board.rows.get(job)
+    if row is None and job not in driver.submissions and (known := driver.database.known(job)) is not None:
+        row = known.row
+    return row
+
+
+def state(driver: Driver, job: str) -> str:
+    row = kept(driver, job)
     return row["state"] if row is not None and row["state"] is not None else driver.scheduler.jobs[job].state.value
 
 
