@@ -227,7 +227,7 @@ def test_a_start_that_waits_for_a_machine_which_is_taken_out_is_not_made_in_part
 
 
 STUBBORN = """
-import signal, sys, time
+import os, signal, sys, time
 def asked(number, frame):
     with open(sys.argv[1], "a") as file:
         file.write(f"asked {time.monotonic()}\\n")
@@ -235,7 +235,10 @@ signal.signal(signal.SIGTERM, asked)
 open(sys.argv[1], "a").write("began\\n")
 while True:
     time.sleep(0.05)
-    open(sys.argv[1] + ".alive", "w").write(str(time.monotonic()))
+    part = f"{sys.argv[1]}.{os.getpid()}"
+    with open(part, "w") as file:
+        file.write(str(time.monotonic()))
+    os.rename(part, sys.argv[1] + ".alive")  # it may be put out at any moment
 """
 
 
