@@ -228,6 +228,8 @@ def test_a_start_that_waits_for_a_machine_which_is_taken_out_is_not_made_in_part
 
 STUBBORN = """
 import os, signal, sys, time
+if os.environ["DALLY_RESTARTS"] != "0":
+    time.sleep(60)  # only the first attempt keeps a diary
 def asked(number, frame):
     with open(sys.argv[1], "a") as file:
         file.write(f"asked {time.monotonic()}\\n")
