@@ -25,9 +25,10 @@ _PARAMETERS: dict[str, tuple[str, float | None]] = {
     "default_queue_depth": ("default_queue_depth", None), "sched_interval": ("sched_interval", 1.0),
     "batch_sched_delay": ("batch_sched_delay", 1.0), "max_switch_wait": ("max_switch_wait", 1.0),
 }  # fmt: skip
-# Without effect here: a pass takes no time, so that nothing interrupts it and none comes too soon after another.
+# Without effect here: a pass takes no time, so that nothing interrupts it and none comes too soon after another; batch
+# jobs are never tried when they are submitted, deferred or not.
 _TIMELESS = frozenset({"bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt",
-                       "sched_min_interval", "sched_max_job_start", "max_rpc_cnt", "max_sched_time"})  # fmt: skip
+                       "defer", "defer_batch", "sched_min_interval", "max_rpc_cnt", "max_sched_time"})  # fmt: skip
 _WEIGHTS = {"priorityweightage": "weight_age", "priorityweightfairshare": "weight_fairshare",
             "priorityweightjobsize": "weight_jobsize", "priorityweightpartition": "weight_partition",
             "priorityweightqos": "weight_qos"}  # fmt: skip
@@ -116,8 +117,6 @@ class _Reader:
                 target, unit = _PARAMETERS[name]
                 number = _number(given, where, name)
                 self.found[target] = int(number) if unit is None else number * unit
-            elif name == "defer":
-                self.found["defer"] = True
             elif name and name not in _TIMELESS:
                 self._say(f"SchedulerParameters={name}{equals}{given} is not imitated")
 

@@ -148,10 +148,6 @@ class Slurm(PolicyBase):
                                default=float("inf"))  # fmt: skip
         with view.free.trial() as free:
             turn = Turn(self.rules, self._nodes, view, memory, free, now)
-            if not settings.defer:
-                for entry in view.news:
-                    if isinstance(entry, ev.Arrived):
-                        turn.submitted(view.job(entry.job.id))
             if memory.wanted and now >= memory.main + settings.batch_sched_delay:
                 full = now >= memory.full + settings.sched_interval
                 turn.main_pass(full)

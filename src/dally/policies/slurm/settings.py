@@ -34,7 +34,6 @@ class Settings:
     default_queue_depth: int = 100
     sched_interval: float = 60.0
     batch_sched_delay: float = 3.0
-    defer: bool = False  # no attempt to start a job when it is submitted
     max_switch_wait: float = 300.0
     multifactor: bool = False
     weight_age: float = 0.0

@@ -133,23 +133,7 @@ class Turn:
         if self._ends is not None:
             self._ends = [end for end in self._ends if end.job != victim.id]
 
-    # --- when a job is submitted, and the main scheduler ---------------------------------------------------------
-
-    def submitted(self, job: ActiveJob) -> None:
-        """Slurm tries a job that arrives at once, where nobody of a higher priority waits for the same nodes."""
-        if job.id in self.started or job.id not in self.view.waiting:
-            return
-        partition = self.rules.partition(job)
-        own = self.nodes.of(partition)
-        mine = self.view.waiting.entry(job.id)
-        for other in self.queue():
-            entry = self.view.waiting.entry(other.id)
-            if not (entry[:4] < mine[:4] if not self.settings.multifactor else entry[:2] < mine[:2]):
-                break
-            theirs = self.rules.partition(other)
-            if theirs.name == partition.name or self.nodes.of(theirs) & own:
-                return
-        self.start_now(job, partition, self.nodes.all)
+    # --- the main scheduler ----------------------------------------------------------------------------------
 
     def main_pass(self, full: bool) -> None:
         """In order of priority; the first of a partition that cannot start ends its turn, and its nodes are for
