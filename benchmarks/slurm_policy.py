@@ -20,15 +20,19 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from dally.catalog.clusters.hostlist import expand
+from dally.core import events as ev
+from dally.core.free import lowest_gpus
 from dally.core.job import Job, Truth
-from dally.core.journal import Instant
+from dally.core.journal import Instant, Journal
+from dally.core.placement import Placement
 from dally.core.plan import Start
+from dally.core.scheduler import Scheduler
 from dally.core.topology import Topology
 from dally.live.testbed.bed import Bed, bring_up
 from dally.live.testbed.clusters import read_bed_cluster
@@ -40,6 +44,7 @@ from dally.simulator.workload import prepare
 from dally.traces.trace import Trace
 
 _RATES = {"rack": 25e6, "cluster": 6.25e6}
+RELEASE = 1.0  # seconds: slurmctld looks at its work once a second, and a node is free once its epilog is heard of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +112,22 @@ def on_slurm(bed: Bed, asked: Sequence[Asked]) -> dict[str, Ran]:
     return {name: Ran(times[0] - first, times[1] - first, times[2] - first, times[3]) for name, times in found.items()}
 
 
-def in_simulator(policy: str, topology: Topology, nodes: Sequence[str], asked: Sequence[Asked],
-                 ran: dict[str, Ran]) -> dict[str, Ran]:  # fmt: skip
-    """The same jobs, each as long as it really ran; `nodes`: how Slurm calls the machines, in their order."""
+def _jobs(asked: Sequence[Asked], ran: dict[str, Ran], release: float = 0.0) -> list[tuple[Job, Truth]]:
     pairs = []
     for job in asked:
         real = ran[job.name]
-        wish = {} if job.switches is None else {"prefers": "rack", "wait": float(job.switches)}
-        pairs.append((Job(job.name, real.submit, job.nodes * job.gpus, declared_duration=job.minutes * 60.0,
-                          **wish),  # type: ignore[arg-type]
-                      Truth(real.end - real.start)))  # fmt: skip
-    pairs.sort(key=lambda pair: pair[0].submit_time)
+        made = Job(job.name, real.submit, job.nodes * job.gpus, declared_duration=job.minutes * 60.0,
+                   prefers=None if job.switches is None else "rack",
+                   wait=None if job.switches is None else float(job.switches))  # fmt: skip
+        pairs.append((made, Truth(real.end - real.start + release)))
+    return sorted(pairs, key=lambda pair: pair[0].submit_time)
+
+
+def in_simulator(policy: str, topology: Topology, nodes: Sequence[str], asked: Sequence[Asked],
+                 ran: dict[str, Ran], release: float = RELEASE) -> dict[str, Ran]:  # fmt: skip
+    """The same jobs, each as long as it really ran; `nodes`: how Slurm calls the machines, in their order; `release`:
+    seconds from the end of a job until somebody else may have its GPUs."""
+    pairs = _jobs(asked, ran, release)
     trace = Trace("stream", "made", [job for job, _ in pairs], [truth for _, truth in pairs])
     network = make_network("ideal", topology)
     seen: list[Instant] = []
@@ -130,8 +140,92 @@ def in_simulator(policy: str, topology: Topology, nodes: Sequence[str], asked: S
         start, placement = placed[row.job_id]
         names = tuple(nodes[machine] for machine, _ in placement.slices)
         assert row.end is not None
-        found[row.job_id] = Ran(ran[row.job_id].submit, start, row.end, names)
+        found[row.job_id] = Ran(ran[row.job_id].submit, start, row.end - release, names)
     return found
+
+
+class Onlooker:
+    """A world that is only told what happened elsewhere."""
+
+    def next_events(self) -> None:
+        return None
+
+    def carry_out(self, now: float, decided: Sequence[object]) -> Sequence[ev.Event]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Asked before each second in which Slurm started somebody, with everything as it really was."""
+
+    moments: int
+    same: int  # the same jobs on the same nodes
+    same_jobs: int  # … on whichever nodes
+    starts: int
+    started: int  # of them, by the policy as well
+    quiet: int  # moments at which something had happened and Slurm started nobody for two seconds …
+    quiet_same: int  # … and the policy would not have either
+
+
+def decisions(policy: str, topology: Topology, nodes: Sequence[str], asked: Sequence[Asked],
+              real: dict[str, Ran]) -> Decisions:  # fmt: skip
+    """What the policy would have decided where Slurm did, one decision at a time: what differs once does not make the
+    rest differ. Slurm's times are whole seconds: whether it knew of what ended or came in the second of a start is not
+    known, so that every selection of that is tried, and the best counts."""
+    jobs = {job.id: job for job, _ in _jobs(asked, real)}
+    moments = sorted({run.start for run in real.values()})
+    same = same_jobs = started = 0
+    quiet = _quiet(real)
+    quiet_same = sum(not _would_start(policy, topology, nodes, jobs, real, moment, ()) for moment in quiet)
+    for moment in moments:
+        theirs = {name: set(run.nodes) for name, run in real.items() if run.start == moment}
+        found: list[dict[str, set[str]]] = []
+        unsure = [name for name, run in real.items() if moment in (run.end, run.submit) and name not in theirs][:8]
+        for chosen in range(1 << len(unsure)):
+            unseen = {name for index, name in enumerate(unsure) if chosen >> index & 1}
+            found.append(_would_start(policy, topology, nodes, jobs, real, moment, unseen))
+        same += theirs in found
+        same_jobs += any(set(ours) == set(theirs) for ours in found)
+        started += max(len(set(ours) & set(theirs)) for ours in found)
+    return Decisions(len(moments), same, same_jobs, len(real), started, len(quiet), quiet_same)
+
+
+def _quiet(real: dict[str, Ran]) -> list[float]:
+    """Two seconds after something happened, where nothing else did and nobody was started in between."""
+    starts = {run.start for run in real.values()}
+    events = {time for run in real.values() for time in (run.submit, run.end)}
+    return sorted(time + 2.0 for time in events
+                  if not any(time + later in starts for later in (0, 1, 2))
+                  and not any(time + later in events for later in (1, 2)))  # fmt: skip
+
+
+def _would_start(policy: str, topology: Topology, nodes: Sequence[str], jobs: dict[str, Job], real: dict[str, Ran],
+                 moment: float, unseen: Collection[str]) -> dict[str, set[str]]:  # fmt: skip
+    scheduler = Scheduler(topology, make_policy(policy), Onlooker(), Journal())
+    _retell(scheduler, jobs, nodes, real, moment, unseen)
+    return {action.job: {nodes[machine] for machine, _ in action.placement.slices}
+            for action in scheduler.ask(moment).plan if isinstance(action, Start)}  # fmt: skip
+
+
+def _retell(scheduler: Scheduler, jobs: dict[str, Job], nodes: Sequence[str], real: dict[str, Ran], moment: float,
+            unseen: Collection[str]) -> None:  # fmt: skip
+    """The story up to the moment, as it was, without what was just done by those `unseen`."""
+    machines = {name: index for index, name in enumerate(nodes)}
+    story: list[tuple[float, int, str]] = []
+    for name, run in real.items():
+        happened = [(run.submit, 1, name)]
+        if run.start < moment:
+            happened += [(run.start, 2, name), (run.end, 0, name)]
+        story += [entry for entry in happened if entry[0] < moment or (entry[0] == moment and name not in unseen)]
+    for now, kind, name in sorted(story):
+        if kind == 2:
+            each = jobs[name].gpus // len(real[name].nodes)
+            masks = scheduler.free.masks
+            taken = Placement.of((m, lowest_gpus(masks[m], each)) for m in map(machines.__getitem__, real[name].nodes))
+            scheduler.follow(Instant(now, (), [Start(name, taken)]))
+            scheduler.follow(Instant(now, [ev.Started(name)], None))
+        else:
+            scheduler.follow(Instant(now, [ev.Finished(name) if kind == 0 else ev.Arrived(jobs[name])], None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +270,13 @@ def agreement(real: dict[str, Ran], simulated: dict[str, Ran]) -> Agreement:
 
 
 def compare(bed: Bed, topology: Topology, asked: Sequence[Asked],
-            policy: str = "") -> tuple[Agreement, dict[str, Ran], dict[str, Ran]]:  # fmt: skip
+            policy: str = "") -> tuple[Agreement, Decisions, dict[str, Ran], dict[str, Ran]]:  # fmt: skip
     real = on_slurm(bed, asked)
+    policy = policy or f"slurm[conf={bed.folder}/slurm.conf]"
     nodes = [node.name for node in bed.layout.nodes]
-    simulated = in_simulator(policy or f"slurm[conf={bed.folder}/slurm.conf]", topology, nodes, asked, real)
-    return agreement(real, simulated), real, simulated
+    simulated = in_simulator(policy, topology, nodes, asked, real)
+    one_by_one = decisions(policy, topology, nodes, asked, real)
+    return agreement(real, simulated), one_by_one, real, simulated
 
 
 def main() -> int:
@@ -199,7 +295,7 @@ def main() -> int:
         bed = bring_up(f"p{os.getpid()}", topology, text, folder / "bed", _RATES, chosen.conf)
         try:
             asked = stream(seed, chosen.jobs, topology, chosen.switches)
-            found, real, simulated = compare(bed, topology, asked)
+            found, one_by_one, real, simulated = compare(bed, topology, asked)
             if chosen.out is not None:
                 chosen.out.mkdir(parents=True, exist_ok=True)
                 shutil.copy(bed.folder / "slurm.conf", chosen.out / f"slurm-{seed}.conf")
@@ -213,6 +309,10 @@ def main() -> int:
               f"{found.start_median:.1f} s, p90 {found.start_p90:.1f} s, at most {found.start_max:.1f} s (mean "
               f"{found.start_bias:+.1f} s); average wait {found.wait_real:.1f} s, simulated {found.wait_simulated:.1f} "
               f"s; makespan {found.makespan_real:.0f} s, simulated {found.makespan_simulated:.0f} s")  # fmt: skip
+        print(f"  one by one, each from what really was: same jobs on the same nodes {one_by_one.same} of "
+              f"{one_by_one.moments} decisions, same jobs {one_by_one.same_jobs}; {one_by_one.started} of "
+              f"{one_by_one.starts} starts; nobody started either in {one_by_one.quiet_same} of {one_by_one.quiet} "
+              "quiet moments")  # fmt: skip
         if chosen.verbose:
             for job in sorted(asked, key=lambda job: real[job.name].start):
                 ours, theirs = simulated[job.name], real[job.name]
