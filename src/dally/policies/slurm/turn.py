@@ -272,7 +272,7 @@ class Turn:
     # --- what is said -----------------------------------------------------------------------------------------
 
     def _tell(self, job: ActiveJob, planned: Answer, first: bool) -> None:
-        names = [self.view.topology.machines[machine].name for machine, _ in planned.chosen]
+        names = [self.view.topology.machines[machine].name or "cluster" for machine, _ in planned.chosen]
         where = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
         token = Token.WAITING_FOR_GPUS if first else Token.PRIORITY
         self.memory.told[job.id] = True
