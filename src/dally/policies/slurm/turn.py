@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 
 from dally.core.active import ActiveJob
@@ -160,11 +161,13 @@ class Turn:
         settings = self.settings
         space = Space(self.now, settings.bf_window, settings.bf_resolution, self.up)
         before, more = len(self.starts), False
-        last = self._last_that_fits()
+        last, shortest = self._last_that_fits()
         seen: set[str] = set()
         for place, job in enumerate(self.queue()):
             if place > last and place >= TOLD:
                 break  # nobody further back fits even into all that is free: whatever is reserved, nobody starts
+            if place >= TOLD and not self._gap(space, shortest):
+                break  # every node with a free GPU is reserved too soon for the shortest of them
             if place >= settings.bf_max_job_test:
                 more = True
                 break
@@ -181,10 +184,18 @@ class Turn:
             self.memory.told.pop(job_id)
         return more and len(self.starts) > before
 
-    def _last_that_fits(self) -> int:
-        """The place in the order of the last job that free GPUs would hold if nothing were reserved; −1: nobody."""
+    def _gap(self, space: Space, shortest: float) -> bool:
+        """Whether a job as short as that could start now on some node, were it small enough."""
         if self.settings.preempt != "off":
-            return len(self.view.waiting)
+            return True
+        return space.opening(self.now, self.now + shortest, self.room.at_least(1) & self.up)[0] != 0
+
+    def _last_that_fits(self) -> tuple[int, float]:
+        """The place in the order of the last job that free GPUs would hold if nothing were reserved (−1: nobody), and
+        the shortest limit of such jobs."""
+        if self.settings.preempt != "off":
+            return len(self.view.waiting), 0.0
+        shortest = math.inf
         fits: dict[tuple[Demand, str], bool] = {}
         last = -1
         for place, job in enumerate(self.queue()):
@@ -197,7 +208,8 @@ class Turn:
                 found = fits[key] = self.nodes.find(self.room, job.demand, partition, self.up, None) is not None
             if found:
                 last = place
-        return last
+                shortest = min(shortest, self.rules.limit(self.view, job))
+        return last, shortest
 
     def _test(self, job: ActiveJob, space: Space) -> Answer | None:
         """Start it, or reserve nodes for it; the plan made for it, where there is one."""
