@@ -68,5 +68,5 @@ def test_dally_waits_as_long_as_the_owner_says(timers: str, wishes: dict[str, ob
     assert played.times(pl.Start, "pair")[0] == start
 
 
-def test_only_dally_heeds_a_jobs_own_wish_to_be_near() -> None:
-    assert [name for name in NAMES if make_policy(name).heeds_wishes] == ["dally"]
+def test_only_dally_and_slurm_heed_a_jobs_own_wish_to_be_near() -> None:
+    assert [name for name in NAMES if make_policy(name).heeds_wishes] == ["dally", "slurm"]
