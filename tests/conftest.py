@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
+    from dally.live.testbed.bed import Bed
     from postgres import Postgres
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests of every room can import `builders`
@@ -60,3 +61,12 @@ def postgres() -> Iterator[Postgres]:
     server = Postgres()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module")
+def slurm_bed() -> Iterator[Bed]:
+    """A real Slurm of 2 racks × 2 nodes × 2 GPUs, where one can be made."""
+    from slurmbed import bed
+
+    with bed("2x2x2") as made:
+        yield made

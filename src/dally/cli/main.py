@@ -27,6 +27,7 @@ LIVE = {
     "topology": ("live.cluster:topology", "Show the cluster of the service as a tree."),
     "top": ("live.top", "Watch machines and jobs."),
     "token": ("live.token", "Make, list and remove tokens of a service."),
+    "testbed": ("testbed", "A real Slurm on this host to try things on: up, down, status."),
 }
 SIMULATED = {
     "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
