@@ -316,6 +316,10 @@ class Gang:
             for pid in self.alive:  # not its children: a data loader's workers must not die before the rank has saved
                 send(pid, self.order["signal"])
 
+    def terminated(self) -> None:
+        """The shim itself was asked to leave."""
+        self.leave(self.order["grace"])
+
     def keep_time(self) -> float | None:
         """Put out who is late. Seconds until there is something to do."""
         now = time.monotonic()
@@ -469,7 +473,7 @@ def attend(gang: Gang, control: int, record: Record, wishes: Callable[[], bytes]
                 if signal.SIGTERM in os.read(gang.wakes, 4096):
                     if not gang.asked:
                         record.note(asked="term")
-                    gang.leave(gang.order["grace"])
+                    gang.terminated()
             elif source == control:
                 heard = os.read(control, 4096)
                 if not heard:  # nobody will say anything any more, which a FIFO of our own never comes to

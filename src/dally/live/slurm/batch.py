@@ -99,6 +99,18 @@ def here(order: dict[str, Any], node: str) -> dict[str, Any]:
 # --- the job ----------------------------------------------------------------------------------------------------------
 
 
+class Ranks(shim.Gang):
+    """The ranks of one node. Where Slurm ends a job it signals every process itself: ranks that save must not be
+    signalled twice."""
+
+    def terminated(self) -> None:
+        if self.order["signal"] != signal.SIGTERM:
+            self.leave(self.order["grace"])
+        else:
+            until = time.monotonic() + self.order["grace"]
+            self.asked, self.deadline = True, until if self.deadline is None else min(until, self.deadline)
+
+
 class Steps(shim.Gang):
     """`srun` in the place of ranks: told what to do through its standard input, which goes to every node."""
 
@@ -167,7 +179,7 @@ def job(folder: str) -> None:
         return
     control, _ = os.pipe()
     if len(order["nodes"]) == 1:
-        shim.run(folder, here(order, order["nodes"][0]), control, shim.Gang, wish)
+        shim.run(folder, here(order, order["nodes"][0]), control, Ranks, wish)
     else:
         kept = {name: value for name, value in os.environ.items() if name not in _NOT_MEANT}
         steps = {**order, "folder": folder, "command": srun(order, folder), "directory": "/", "environment": kept,
@@ -216,7 +228,7 @@ def node(folder: str) -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.set_blocking(0, False)
-    gang = shim.Gang(here(order, name), Passed())
+    gang = Ranks(here(order, name), Passed())
     try:
         cause = gang.start()
         if cause is not None:

@@ -40,7 +40,7 @@ log = logging.getLogger("dally.slurm")
 
 Key = tuple[str, int]
 _SOON = 0.15  # seconds after which one looks again where something is about to change
-_STUCK = 30.0  # seconds a job may take in Slurm's eyes after its process has written down its end
+_STUCK = 8.0  # seconds a job may live on in Slurm's eyes after its process has written down its end
 
 
 class SlurmEngine:
