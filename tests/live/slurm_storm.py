@@ -250,7 +250,7 @@ class Storm:
                 if first < last:
                     wrong.append(f"attempts {one} and {other} of job {job} lived at the same time for {last - first:.2f} s")
             if row["state"] == "finished":
-                final = attempts.get(row["attempts"], [])
+                final = attempts[max(attempts)] if attempts else []
                 if not final or any(what != "end" for _, _, what in final):
                     wrong.append(f"job {job} counts as finished, and its last attempt did not come to its end")
             elif row["state"] != "failed":

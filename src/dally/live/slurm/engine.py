@@ -460,7 +460,8 @@ class SlurmEngine:
                 and mark.service == self.service}  # fmt: skip
         ours |= {watched.id for watched in self._watched.values() if watched.id is not None}
         held = reserved(self._reservations, time.time(), self.rules.before_reservations, self.rules.reservations)
-        for standing in standings(self.topology, self._nodes, jobs, ours, held):
+        under_way = {node for watched in self._watched.values() for node in watched.nodes}
+        for standing in standings(self.topology, self._nodes, jobs, ours, held, under_way):
             if self._stood.get(standing.machine) != standing:
                 self._stood[standing.machine] = standing
                 self._say(standing)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 
-from dally.live.config import ServiceConfig
+from dally.core.errors import UserError
+from dally.live.config import Configured, ServiceConfig
 from dally.live.errors import Conflict, Unavailable
 from dally.live.slurm.client import Slurm, SlurmAway, SlurmRefused
 from dally.live.slurm.cluster import SlurmCluster, slurm_cluster
@@ -26,6 +29,28 @@ def open_slurm(config: ServiceConfig) -> tuple[Slurm, SlurmCluster, SlurmRules]:
         log_size=config.output.size, log_files=config.output.files,
     )  # fmt: skip
     return slurm, found, rules
+
+
+def watch(configured: Configured) -> int:
+    """`dally serve --engine slurm --dry-run`: until SIGTERM or Ctrl-C. The exit code."""
+    from dally.live.logs import set_up
+    from dally.live.slurm.shadow import DryRun
+
+    configured.check()
+    config = configured.config
+    if config.engine != "slurm":
+        raise UserError("--dry-run watches a Slurm: give --engine slurm as well; `dally submit --dry-run` asks a service "
+                        "what would become of one job")  # fmt: skip
+    set_up(config.log)
+    slurm, found, _ = open_slurm(config)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    running = DryRun(slurm, found.topology, config.policy, config.folder, poll=config.slurm.poll,
+                     tell=lambda text: print(text, flush=True))  # fmt: skip
+    print(f"watching Slurm with policy {config.policy}; nothing is touched (kept in {running.file})", flush=True)
+    running.run(stop.wait)
+    return 0
 
 
 class NodeDrains:
