@@ -208,6 +208,15 @@ class Storm:
         self._count(rows, nodes["nodes"] if isinstance(nodes, dict) else nodes)
         return self.tally
 
+    def end(self) -> None:
+        """Nothing is left running, however it ended."""
+        for timer in self.later:
+            timer.cancel()
+        for process in self.services.processes:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
     def _witness(self) -> None:
         """Slurm's own books, and the machine's processes."""
         wrong = self.tally.wrong
@@ -269,7 +278,11 @@ def storm(folder: Path, *, faults: int, jobs: int, seed: int, cluster: str = "2x
     kept = dict(os.environ)
     try:
         with bed(cluster, conf=CONF) as made:
-            return Storm(made, folder, seed, say, cut).run(faults, jobs, kinds)
+            over = Storm(made, folder, seed, say, cut)
+            try:
+                return over.run(faults, jobs, kinds)
+            finally:
+                over.end()
     finally:
         os.environ.clear()
         os.environ.update(kept)

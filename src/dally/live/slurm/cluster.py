@@ -54,8 +54,12 @@ def _declared(text: str, nodes: Mapping[str, SlurmNode]) -> SlurmCluster:
     from dally.catalog.clusters.load import load_cluster
 
     topology = load_cluster(text)
+    seen: set[tuple[str, str | None]] = set()
     for machine in topology.machines:
         name, kind = node_of(machine.name)
+        if (name, kind) in seen:
+            raise UserError(f"{text}: there are two machines {name}; the name of a machine must be that of its node")
+        seen.add((name, kind))
         if name not in nodes:
             raise UserError(f"{text}: machine {machine.name} is no node of this Slurm")
         there = sum(count for each, count in nodes[name].gpus.items() if kind in (None, each))
