@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 @click.option("--policy", "-p", metavar="P", show_default="dally", help="Policy in charge at first.")
 @click.option("--cluster", "-c", metavar="C", show_default="this machine's GPUs, or 8 virtual ones",
               help="2x2x4 (racks x machines x GPUs, virtual ones of this machine), or a cluster file.")  # fmt: skip
+@click.option("--engine", type=click.Choice(["local", "slurm"]), show_default="local",
+              help="What runs the jobs: this machine, or the Slurm that its commands reach.")  # fmt: skip
 @click.option("--store", metavar="URL", show_default="SQLite in the state", help="postgresql://user@host/name.")
 @click.option("--stop", type=click.Choice(["go-on", "checkpoint"]), show_default="go-on",
               help="What becomes of running jobs when the service is stopped.")  # fmt: skip
