@@ -118,17 +118,20 @@ def train(kind: ModelKind, steps: int, world: int, checkpoint: str | None, log: 
     where = None if "DALLY_CHECKPOINT" in os.environ else checkpoint
     done, seconds, told, before = 0, 0.0, time.monotonic(), os.times()
     first: int | None = None
+    times: list[float] = []
+    begin = 0.0
     log("ready")
     try:
         for step in dally.job.loop(steps, model, optimizer, directory=where):
             first = step if first is None else first
-            begin = time.monotonic()
+            begin = time.monotonic() if not times else begin  # a step is all that is between two of them
             loss = (model(data) - rank) ** 2
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            seconds += time.monotonic() - begin
-            done += 1
+            now = time.monotonic()
+            times.append(now - begin)
+            seconds, begin, done = seconds + now - begin, now, done + 1
             if time.monotonic() - told > 2.0:
                 told = time.monotonic()
                 share = max(0.0, 1 - done * kind.compute / seconds)
@@ -138,4 +141,5 @@ def train(kind: ModelKind, steps: int, world: int, checkpoint: str | None, log: 
         after = os.times()
         cpu = after.user + after.system - before.user - before.system
         log("end", first=first, steps=done, seconds=seconds, cpu=cpu, wanted=steps,
+            median=sorted(times)[len(times) // 2] if times else None,
             whole=first is not None and first + done >= steps)  # fmt: skip
