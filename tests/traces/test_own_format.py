@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def traces(draw: st.DrawFn) -> Trace:
             gpu_fraction=draw(st.floats(0.001, 1)) if gpus == 1 else 1.0,
             min_gpus=draw(st.none() | st.integers(1, gpus)),
             max_gpus=draw(st.none() | st.integers(gpus, 2**41)),
-            slo=draw(st.none() | st.floats(0.001, 1e6))))  # fmt: skip
+            slo=draw(st.none() | st.floats(0.001, 1e6)), within=draw(name), prefers=draw(name),
+            wait=draw(st.none() | number | st.just(math.inf)), preemptible=draw(st.booleans())))  # fmt: skip
         duration = draw(st.none() | number)
         truths.append(Truth(
             duration, draw(number) if duration is None else draw(st.none() | number), draw(st.sampled_from(Ending)),
@@ -74,6 +76,9 @@ def test_a_file_written_by_hand_needs_only_four_columns(tmp_path: Path) -> None:
     (one(id="a", submit_time=0, gpus=2, duration=5, gpu_fraction=0.5), "only a job of one GPU can ask for a share"),
     (one(id="a", submit_time=0, gpus=2), "line 3, duration: neither duration nor steps is given"),
     (one(id="a", submit_time=0, gpus=2, duration=-1), "line 3, duration: is below 0"),
+    (one(id="a", submit_time=0, gpus=2, duration=1, wait=-1), "line 3, wait: is below 0"),
+    (one(id="a", submit_time=0, gpus=2, duration=1, wait="nan"), "line 3, wait: 'nan' is not a number"),
+    (one(id="a", submit_time=0, gpus=2, duration=1, preemptible="perhaps"), "preemptible: 'perhaps' is neither true nor false"),
     (one(id="a", submit_time=0, gpus=2, duration=1, ending="dead"), "line 3, ending: 'dead'"),
     (one(id="", submit_time=0, gpus=2, duration=1), "line 3, id: is missing"),
     (one(id="a", submit_time=0, gpus=2, duration=1, failures="[2]"), "line 3, failures: are fractions"),

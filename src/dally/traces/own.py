@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -25,15 +26,18 @@ VERSION = 1
 MARK = "# dally-trace"
 METADATA_KEY = "dally-trace"
 JOB_COLUMNS = ("id", "submit_time", "gpus", "gpu_type", "model", "user", "tenant", "priority", "declared_duration",
-               "declared_steps", "deadline", "gpu_fraction", "min_gpus", "max_gpus", "slo")  # fmt: skip
+               "declared_steps", "deadline", "gpu_fraction", "min_gpus", "max_gpus", "slo", "within", "prefers", "wait",
+               "preemptible")  # fmt: skip
 TRUTH_COLUMNS = ("duration", "steps", "ending", "cancel_at", "failures", "ran_on", "means")
 COLUMNS = JOB_COLUMNS + TRUTH_COLUMNS
-_TEXT = frozenset({"id", "gpu_type", "model", "user", "tenant"})
+_TOLD = 15  # so many of them come before `Job.work` and `Job.reference`, which are told and not traced
+_UNTOLD: tuple[Any, ...] = (None, None)
+_TEXT = frozenset({"id", "gpu_type", "model", "user", "tenant", "within", "prefers"})
 _WHOLE = frozenset({"gpus", "priority", "min_gpus", "max_gpus"})
 _NEEDED = ("id", "submit_time", "gpus")
 _CHECKED = tuple(COLUMNS.index(name) for name in ("gpus", "gpu_fraction", "duration", "steps", "min_gpus", "max_gpus"))
 _NOT_NEGATIVE = tuple(
-    COLUMNS.index(name) for name in ("duration", "steps", "declared_duration", "declared_steps")
+    COLUMNS.index(name) for name in ("duration", "steps", "declared_duration", "declared_steps", "wait")
 )
 _FAILURES, _SLO = COLUMNS.index("failures"), COLUMNS.index("slo")
 # What an empty or absent field stands for.
@@ -102,6 +106,8 @@ def _shown(value: Any) -> str:
         return "".join(_ESCAPES.get(char, char) for char in value) if value else "\\e"
     if isinstance(value, (Ending, DurationMeans)):
         return str(value.value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, tuple):
         return json.dumps(value) if value else ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -202,7 +208,8 @@ def _pair(values: list[Any], line: int | None, seen: set[str], problems: list[Pr
         problems += wrong
         return None
     seen.add(values[0])
-    return Job(*values[: len(JOB_COLUMNS)]), Truth(*values[len(JOB_COLUMNS) :])
+    own, truth = values[: len(JOB_COLUMNS)], values[len(JOB_COLUMNS) :]
+    return Job(*own[:_TOLD], *_UNTOLD, *own[_TOLD:]), Truth(*truth)
 
 
 def _value(name: str, field: str) -> Any:
@@ -215,6 +222,12 @@ def _value(name: str, field: str) -> Any:
         return Ending(field)
     if name == "means":
         return DurationMeans(field)
+    if name == "preemptible":
+        if field not in ("true", "false"):
+            raise ValueError(f"{field!r} is neither true nor false")
+        return field == "true"
+    if name == "wait" and field == "inf":
+        return math.inf
     if name in ("failures", "ran_on"):
         entries = json.loads(field)
         if name == "failures":
@@ -275,6 +288,7 @@ def _schema() -> dict[str, Any]:
     kinds |= dict.fromkeys((*_TEXT, "ending", "means", "ran_on"), pl.String)
     kinds |= dict.fromkeys(_WHOLE, pl.Int64)
     kinds["failures"] = pl.List(pl.Float64)
+    kinds["preemptible"] = pl.Boolean
     return kinds
 
 
@@ -318,9 +332,11 @@ def parse_parquet(source: Source) -> tuple[Trace, list[Problem]]:
         frame = pl.read_parquet(io.BytesIO(source.data))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(f"{source.shown} is a damaged Parquet file: {str(error).splitlines()[0]}") from None
-    for name, kind in (("min_gpus", pl.Int64), ("max_gpus", pl.Int64), ("slo", pl.Float64)):  # older files lack them
+    schema = _schema()
+    for name in ("min_gpus", "max_gpus", "slo", "within", "prefers", "wait", "preemptible"):  # older files lack them
         if name not in frame.columns:
-            frame = frame.with_columns(pl.lit(None, dtype=kind).alias(name))
+            usual = _DEFAULTS[COLUMNS.index(name)]
+            frame = frame.with_columns(pl.lit(usual, dtype=schema[name]).alias(name))
     missing = [name for name in COLUMNS if name not in frame.columns]
     if missing:
         raise UserError(f"{source.shown} lacks the columns {', '.join(missing)}")

@@ -1,0 +1,47 @@
+"""What slurmctld has in mind between two passes: who runs until when, who has used how much, when it last looked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.journal import Entry
+from dally.core.memory import Memory, Table
+from dally.policies.slurm.priority import NO_USAGE, Usage, decayed
+
+GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted)
+_NO_NEWS = (ev.TimerDue, ev.Measured, ev.Started, ev.LeaseEnded, pl.Wait, pl.WakeAt)
+
+
+class SlurmMemory(Memory):
+    wanted: bool = False  # something happened that the main scheduler has not looked at yet
+    changed: bool = False  # … that the backfill scheduler has not
+    main: float = -math.inf  # when each last looked
+    full: float = -math.inf
+    backfilled: float = -math.inf
+    calculated: float = -math.inf  # when priorities were last calculated
+    timer: float = math.inf  # when the next job will have waited for its switches long enough
+    limits: Table[str, float]  # jobs that have GPUs → when their time limit ends
+    usage: Table[str, Usage]
+    fair: Table[str, float]  # fair-share factors as last calculated
+    waited: Table[str, float]  # jobs that wait for switches → since when
+    told: Table[str, bool]  # jobs that were told their planned start
+
+
+def note(memory: SlurmMemory, entries: Sequence[Entry]) -> None:
+    """Whether there is something to look at."""
+    if any(not isinstance(entry, _NO_NEWS) for entry in entries):
+        memory.wanted = memory.changed = True
+
+
+def book(memory: SlurmMemory, who: str, gpus: int, now: float, half_life: float) -> None:
+    """So many GPUs more (or less) are in use by an association from now on."""
+    before = memory.usage.get(who, NO_USAGE)
+    memory.usage[who] = (decayed(before, now, half_life), max(0.0, before[1] + gpus), now)
+
+
+def forget(memory: SlurmMemory, job_id: str) -> None:
+    memory.waited.pop(job_id, None)
+    memory.told.pop(job_id, None)

@@ -1,0 +1,339 @@
+"""Which nodes a job gets: topology/tree's choice of leaf switches, node weights, and cons_tres' choice inside them.
+
+The rules are those of Slurm 22.05. Candidates are the nodes with enough GPUs free. Lighter nodes go before heavier
+ones. Of the leaf switches, the one with the fewest candidates that are enough gives them all; where none has enough,
+the one under the smallest switch that has, then its nearest neighbours. Inside a leaf, nodes are taken in their order,
+not by how full they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from dally.core.free import FreeGpus, bits, lowest_gpus
+from dally.core.placement import Placement
+from dally.core.plan import Demand
+from dally.core.topology import Topology
+from dally.policies.slurm.settings import Partition, Settings
+
+Chosen = tuple[tuple[int, int], ...]  # (machine, GPUs)
+
+
+class Shape(NamedTuple):
+    """So many nodes with so many GPUs each; no nodes: GPUs wherever they are, as `sbatch --gpus` asks for them."""
+
+    nodes: int
+    gpus: int  # per node, or in all
+
+
+class Room(Protocol):
+    """GPUs that are free now, or will be at some time."""
+
+    def at_least(self, gpus: int) -> int:
+        """Bit set of the machines with so many free."""
+        ...
+
+    def free_on(self, machine: int) -> int: ...
+
+
+class RoomNow:
+    """What is free now, straight from the index."""
+
+    def __init__(self, free: FreeGpus) -> None:
+        self.free = free
+
+    def at_least(self, gpus: int) -> int:
+        level, found = self.free.topology.machine_level, 0
+        if level == len(self.free.topology.levels) - 1:  # one machine, whose count is the total
+            return int(self.free.total >= gpus)
+        for pool in self.free.pools.values():
+            found |= pool.domains_with(level, gpus)
+        return found
+
+    def free_on(self, machine: int) -> int:
+        return self.free.masks[machine].bit_count()
+
+
+class RoomLater:
+    """What will be free once some jobs have ended."""
+
+    def __init__(self, counts: list[int]) -> None:
+        self.counts = counts
+        self._sets: dict[int, int] = {}
+
+    def at_least(self, gpus: int) -> int:
+        found = self._sets.get(gpus)
+        if found is None:
+            found = 0
+            for machine, count in enumerate(self.counts):
+                if count >= gpus:
+                    found |= 1 << machine
+            self._sets[gpus] = found
+        return found
+
+    def free_on(self, machine: int) -> int:
+        return self.counts[machine]
+
+    def give(self, placement: Placement) -> None:
+        for machine, mask in placement.slices:
+            before = self.counts[machine]
+            after = self.counts[machine] = before + mask.bit_count()
+            for gpus, members in self._sets.items():
+                if before < gpus <= after:
+                    self._sets[gpus] = members | 1 << machine
+
+
+class Nodes:
+    """The cluster as Slurm sees it: look-up tables over one layout."""
+
+    def __init__(self, topology: Topology, settings: Settings, *, any_nodes: bool) -> None:
+        self.topology, self.settings, self.any_nodes = topology, settings, any_nodes
+        self.all = (1 << len(topology.machines)) - 1
+        self.leaf_level = min(topology.machine_level + 1, len(topology.levels) - 1)
+        self.kinds: dict[str, int] = dict.fromkeys(topology.gpu_types, 0)
+        for machine in topology.machines:
+            self.kinds[machine.gpu_type] |= 1 << machine.index
+        self._members = {level: [_range(d.start, d.stop) for d in topology.domains[level]]
+                         for level in range(topology.machine_level, len(topology.levels))}  # fmt: skip
+        self._above = [[topology.domain_of(members.bit_length() - 1, level).index
+                        for level in range(self.leaf_level, len(topology.levels))]
+                       for members in self._members[self.leaf_level]]  # fmt: skip
+        self._of: dict[str, int] = {}
+        self._shapes: dict[tuple[Demand, str, str], Shape | None] = {}
+        self._by_weight = _by_weight(self._named(settings.weights), len(topology.machines))
+
+    # --- what is asked for ------------------------------------------------------------------------------------
+
+    def of(self, partition: Partition) -> int:
+        """Its nodes, as a bit set."""
+        found = self._of.get(partition.name)
+        if found is None:
+            found = self.all
+            if partition.nodes is not None:
+                found = 0
+                for machine in self._named(dict.fromkeys(partition.nodes, 1)):
+                    found |= 1 << machine
+            self._of[partition.name] = found
+        return found
+
+    def _named(self, names: Mapping[str, int]) -> dict[int, int]:
+        """By number; a node of several GPU types is several machines, named NODE:TYPE."""
+        found = {}
+        for machine in self.topology.machines:
+            own = machine.path[-1] if machine.path else ""
+            value = names.get(own, names.get(own.partition(":")[0]))
+            if value is not None:
+                found[machine.index] = value
+        return found
+
+    def shape(self, demand: Demand, kind: str, partition: Partition) -> Shape | None:
+        """The fewest nodes that can hold it with the same number of GPUs on each, where there are such nodes;
+        otherwise any. None where the partition cannot hold it at all."""
+        key = (demand, kind, partition.name)
+        if key not in self._shapes:
+            self._shapes[key] = self._shape(demand, self.kinds.get(kind, 0) & self.of(partition))
+        return self._shapes[key]
+
+    def _shape(self, demand: Demand, where: int) -> Shape | None:
+        sizes = [self.topology.machines[m].gpus for m in bits(where)]
+        most, wanted = max(sizes, default=0), demand.gpus
+        if sum(sizes) < wanted:
+            return None
+        if wanted <= most:
+            return Shape(1, wanted)
+        nodes = -(-wanted // most)
+        if self.any_nodes or wanted % nodes:
+            return Shape(0, wanted)
+        each = wanted // nodes
+        for domain in self._domains(demand):
+            if sum(self.topology.machines[m].gpus >= each for m in bits(where & domain)) >= nodes:
+                return Shape(nodes, each)
+        return Shape(0, wanted)
+
+    def _domains(self, demand: Demand) -> list[int]:
+        """Bit sets one of which must hold all of the gang."""
+        if demand.within is None:
+            return [self.all]
+        level = max(self.topology.level_index(demand.within), self.topology.machine_level)
+        return self._members[level]
+
+    # --- where it goes ----------------------------------------------------------------------------------------
+
+    def find(self, room: Room, demand: Demand, partition: Partition, allowed: int, near: str | None) -> Chosen | None:
+        """Nodes for the gang among those `allowed`; `near`: not if they are spread over several domains of this level,
+        the leaf switch at the least."""
+        for kind in (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types:
+            shape = self.shape(demand, kind, partition)
+            if shape is None:
+                continue
+            open_to = room.at_least(shape.gpus if shape.nodes else 1) & self.kinds[kind] & allowed & self.of(partition)
+            if demand.within is not None and self.in_island(demand):
+                open_to = self._with_island(room, demand.gpus, open_to)
+            for domain in sorted(self._domains(demand), key=lambda d: (open_to & d).bit_count()):
+                chosen = self._choose(room, shape, open_to & domain)
+                if chosen is not None and (near is None or self._together(chosen, near)):
+                    return chosen
+        return None
+
+    def in_island(self, demand: Demand) -> bool:
+        return demand.within is not None and self.topology.level_index(demand.within) < self.topology.machine_level
+
+    def _with_island(self, room: Room, gpus: int, members: int) -> int:
+        """Those with room in one island: now, or at all, since nobody knows which GPUs will be free later."""
+        found = 0
+        for machine in bits(members):
+            mask = room.free.masks[machine] if isinstance(room, RoomNow) else -1
+            if any((mask & island).bit_count() >= gpus for island in self.topology.machines[machine].islands):
+                found |= 1 << machine
+        return found
+
+    def _choose(self, room: Room, shape: Shape, candidates: int) -> Chosen | None:
+        if shape.nodes:
+            if candidates.bit_count() < shape.nodes:
+                return None
+            order = self._order(candidates, shape.nodes, lambda some: some.bit_count() >= shape.nodes)
+            return tuple((m, shape.gpus) for m, _ in zip(order, range(shape.nodes), strict=False))
+
+        def enough(some: int) -> bool:
+            return sum(room.free_on(m) for m in bits(some)) >= shape.gpus
+
+        if not enough(candidates):
+            return None
+        chosen, left = [], shape.gpus
+        for machine in self._order(candidates, 1, enough):
+            gpus = min(left, room.free_on(machine))
+            chosen.append((machine, gpus))
+            left -= gpus
+            if not left:
+                break
+        return tuple(chosen)
+
+    def _order(self, candidates: int, nodes: int, enough: Callable[[int], bool]) -> Iterator[int]:
+        """The candidates one by one, as far as somebody asks."""
+        lightest, first = 0, 0
+        for group in self._by_weight:
+            if group & candidates:
+                first, lightest = lightest, lightest | group & candidates
+                if enough(lightest):
+                    break
+        yield from bits(first)  # all of those that are lighter than the last group that is needed
+        wanted = nodes - first.bit_count()
+        leaves = self._members[self.leaf_level] if self.settings.topology == "tree" else _runs(lightest)
+        rest = lightest & ~first
+        far = [0] * len(leaves)
+        for index, leaf in enumerate(leaves):
+            if leaf & first:
+                yield from bits(leaf & rest)
+                wanted -= (leaf & rest).bit_count()
+                rest &= ~leaf
+                self._add_distance(far, index)
+        counts = [(leaf & rest).bit_count() for leaf in leaves]
+        under = _Counts(self, lightest)
+        while (best := self._best(counts, under, far, wanted)) is not None:
+            yield from bits(leaves[best] & rest)
+            wanted -= counts[best]
+            counts[best] = 0
+            self._add_distance(far, best)
+
+    def _best(self, counts: list[int], under: _Counts, far: list[int], wanted: int) -> int | None:
+        best = None
+        for index, count in enumerate(counts):
+            if not count:
+                continue
+            if best is None:
+                best = index
+                continue
+            tighter = self._compare(index, best, counts, under, wanted)
+            if (far[index] < far[best] and tighter >= 0) or (far[index] == far[best] and tighter > 0):
+                best = index
+        return best
+
+    def _compare(self, one: int, other: int, counts: list[int], under: _Counts, wanted: int) -> int:
+        """Above 0 where the first leaf is the better one: the tighter of two that are enough; where none is, the one
+        under the tighter switch that is, level by level; at last the larger."""
+        mine, others = counts[one], counts[other]
+        height = 0
+        tree = self.settings.topology == "tree"
+        while True:
+            if mine >= wanted or others >= wanted:
+                if mine >= wanted and others >= wanted:
+                    if mine == others:
+                        break
+                    return 1 if mine < others else -1
+                return 1 if mine >= wanted else -1
+            height += 1
+            if not tree or self._above[one][height] == self._above[other][height]:
+                break
+            mine, others = under.of(one, height), under.of(other, height)
+        return (mine > others) - (mine < others)
+
+    def _add_distance(self, far: list[int], used: int) -> None:
+        """Leaves are as far from each other as the level of the lowest switch over both."""
+        if self.settings.topology == "tree":
+            for index, above in enumerate(self._above):
+                height = 0
+                while above[height] != self._above[used][height]:
+                    height += 1
+                far[index] += height
+
+    def _together(self, chosen: Chosen, level: str) -> bool:
+        index = max(self.topology.level_index(level), self.leaf_level)
+        homes = {self.topology.domain_of(machine, index).index for machine, _ in chosen}
+        return len(homes) == 1
+
+    def place(self, free: FreeGpus, demand: Demand, chosen: Chosen) -> Placement:
+        """Which GPUs of these nodes: the lowest there are, or of the first island that must and can hold them."""
+        inside = self.in_island(demand)
+        slices = []
+        for machine, gpus in chosen:
+            mask = free.masks[machine]
+            if inside:
+                mask = next(mask & island for island in self.topology.machines[machine].islands
+                            if (mask & island).bit_count() >= gpus)  # fmt: skip
+            slices.append((machine, lowest_gpus(mask, gpus)))
+        return Placement.of(slices)
+
+
+class _Counts:
+    """Candidates under the switches above a leaf, counted when somebody asks."""
+
+    def __init__(self, nodes: Nodes, candidates: int) -> None:
+        self.nodes, self.candidates = nodes, candidates
+
+    def of(self, leaf: int, height: int) -> int:
+        domain = self.nodes._above[leaf][height]
+        return (self.nodes._members[self.nodes.leaf_level + height][domain] & self.candidates).bit_count()
+
+
+def _range(start: int, stop: int) -> int:
+    return ((1 << (stop - start)) - 1) << start
+
+
+def _runs(members: int) -> list[int]:
+    """Stretches of neighbours: without topology, Slurm fills the tightest one that is enough."""
+    runs: list[int] = []
+    last = -2
+    for machine in bits(members):
+        if machine == last + 1:
+            runs[-1] |= 1 << machine
+        else:
+            runs.append(1 << machine)
+        last = machine
+    return runs
+
+
+def _by_weight(weights: Mapping[int, int], machines: int) -> list[int]:
+    """Bit sets of machines of equal weight, the lightest first."""
+    groups: dict[int, int] = {}
+    for machine in range(machines):
+        weight = weights.get(machine, 1)
+        groups[weight] = groups.get(weight, 0) | 1 << machine
+    return [groups[weight] for weight in sorted(groups)]
+
+
+def nodes_of(chosen: Iterable[tuple[int, int]]) -> int:
+    found = 0
+    for machine, _ in chosen:
+        found |= 1 << machine
+    return found

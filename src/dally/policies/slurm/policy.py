@@ -1,0 +1,238 @@
+"""Slurm as a baseline: what slurmctld decides with multifactor priority, backfill and topology/tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.active import ActiveJob
+from dally.core.errors import UserError
+from dally.core.journal import Entry
+from dally.core.policy import PolicyBase, View
+from dally.core.ranking import Rank
+from dally.core.told import DURATIONS
+from dally.policies.options import option, written
+from dally.policies.slurm.conf import read_settings
+from dally.policies.slurm.memory import GONE, SlurmMemory, forget, note
+from dally.policies.slurm.nodes import Nodes
+from dally.policies.slurm.priority import association, decayed, fair_shares
+from dally.policies.slurm.rules import SlurmRules
+from dally.policies.slurm.settings import Partition, Settings
+from dally.policies.slurm.turn import Turn
+
+_DOCS = "slurm.conf(5), Slurm 22.05"
+
+
+class Slurm(PolicyBase):
+    """Order of priority; every job that is tested gets a reservation, and jobs that delay none of them start early."""
+
+    title = "slurm"
+    source = "Slurm 22.05: sched/backfill, priority/multifactor, select/cons_tres, topology/tree"
+    heeds_wishes = True
+    uses = frozenset({DURATIONS})
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        conf: str = option("", "a slurm.conf to begin with; options that are given go before it")
+        backfill: bool = option(True, "sched/backfill; false: sched/builtin", source=_DOCS)
+        bf_interval: float = option(30.0, "time between two passes of the backfill scheduler", unit="s", source=_DOCS)
+        bf_window: float = option(86400.0, "how far into the future it plans", unit="s", source=_DOCS)
+        bf_resolution: float = option(60.0, "the grid of its plans", unit="s", source=_DOCS)
+        bf_max_job_test: int = option(500, "jobs it tests in one pass", source=_DOCS)
+        default_queue_depth: int = option(100, "jobs the main scheduler tests in one pass", source=_DOCS)
+        sched_interval: float = option(60.0, "time between two passes of it over the whole queue", unit="s",
+                                       source=_DOCS)  # fmt: skip
+        batch_sched_delay: float = option(3.0, "time between two passes of it", unit="s", source=_DOCS)
+        max_switch_wait: float = option(300.0, "the longest a job may wait for `prefers`", unit="s", source=_DOCS)
+        priority: Literal["basic", "multifactor"] = option("basic", "order of submission, or by weighted factors",
+                                                           source=_DOCS)  # fmt: skip
+        weight_age: float = option(0.0, "PriorityWeightAge", source=_DOCS)
+        weight_fairshare: float = option(0.0, "PriorityWeightFairshare", source=_DOCS)
+        weight_jobsize: float = option(0.0, "PriorityWeightJobSize", source=_DOCS)
+        weight_partition: float = option(0.0, "PriorityWeightPartition", source=_DOCS)
+        weight_qos: float = option(0.0, "PriorityWeightQOS", source=_DOCS)
+        max_age: float = option(604800.0, "PriorityMaxAge", unit="s", source=_DOCS)
+        decay_half_life: float = option(604800.0, "PriorityDecayHalfLife", unit="s", source=_DOCS)
+        calc_period: float = option(300.0, "PriorityCalcPeriod", unit="s", source=_DOCS)
+        favor_small: bool = option(False, "PriorityFavorSmall", source=_DOCS)
+        fair_tree: bool = option(True, "Fair Tree; false: the classic formula (NO_FAIR_TREE)", source=_DOCS)
+        shares: tuple[str, ...] = option((), "fair shares of users, as alice:2/bob:1; 1 of all others")
+        own_priority: Literal["nice", "set", "ignore"] = option(
+            "nice", "a job's own priority: added (−nice), the whole priority (as scontrol sets it), or nothing")
+        tenant: Literal["partition", "qos", "account"] = option("partition", "what a job's tenant is")
+        tiers: tuple[str, ...] = option((), "PriorityTier of partitions or priority of QOS, as high:10/low:1")
+        preempt: Literal["off", "partition", "qos"] = option("off", "who may preempt: PreemptType", source=_DOCS)
+        topology: Literal["tree", "flat"] = option("tree", "topology/tree, or none", source=_DOCS)
+        default_time: float = option(0.0, "DefaultTime of jobs that declare no limit; 0: none", unit="s", source=_DOCS)
+        nodes: Literal["fewest", "any"] = option(
+            "fewest", "a gang larger than a node asks for as many GPUs on each of the fewest nodes, or for any")
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+        self.name = written(self.title, options)
+        settings, self._notes = _settings(options)
+        _refuse_idle(options, settings)
+        qos = _levels(options.tiers, "tiers") if options.tenant == "qos" else {}
+        shares = {name: float(value) for name, value in _levels(options.shares, "shares").items()}
+        self.rules = SlurmRules(settings, options.tenant, qos, shares, options.own_priority)
+        self.preempts = settings.preempt != "off"
+        if options.tenant != "partition":
+            self._notes.append(f"a job's tenant is its {options.tenant}: all jobs are of one partition")
+        self._nodes: Nodes | None = None
+        self._layout = -1
+
+    def new_memory(self) -> SlurmMemory:
+        return SlurmMemory()
+
+    def attach(self, view: View, memory: SlurmMemory) -> None:
+        self._nodes = None
+
+    def notes(self, memory: SlurmMemory) -> tuple[str, ...]:
+        return ("not imitated: CPUs, memory and licenses, dependencies, arrays, advance reservations, limits of "
+                "accounts and QOS, jobs of several partitions; jobs are not ended at their limits", *self._notes)
+
+    # --- what happened --------------------------------------------------------------------------------------
+
+    def hear(self, view: View, memory: SlurmMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
+        rules = self.rules
+        note(memory, entries)
+        for entry in entries:
+            if isinstance(entry, pl.Start):
+                job = view.job(entry.job)
+                rules.began(memory, view, job, now, job.last_change)
+                forget(memory, job.id)
+            elif isinstance(entry, GONE):
+                rules.ended(memory, view, entry.job, now)
+                if isinstance(entry, (ev.Finished, ev.Failed, ev.Cancelled)):
+                    forget(memory, entry.job)
+        settings = rules.settings
+        if settings.ages and now >= memory.calculated + settings.calc_period:
+            self._calculate(view, memory, now)
+            memory.wanted = memory.changed = True
+            return list(view.waiting)
+        return ()
+
+    def _calculate(self, view: View, memory: SlurmMemory, now: float) -> None:
+        """Usage decays and ages grow all the time; Slurm looks at both once a period."""
+        settings = self.rules.settings
+        memory.calculated = now
+        if settings.weight_fairshare:
+            used = {who: decayed(usage, now, settings.decay_half_life) for who, usage in memory.usage.items()}
+            for job in view.waiting:
+                used.setdefault(association(job.job), 0.0)
+            memory.fair.clear()
+            memory.fair.update(fair_shares(used, self.rules.shares, settings.fair_tree))
+
+    def rank(self, view: View, memory: SlurmMemory, job: ActiveJob, now: float) -> Rank:
+        """Tier of the partition (or QOS, where that preempts), then priority, then submission."""
+        tier = self.rules.level(job.job) if self.rules.settings.preempt == "qos" else self.rules.tier(job.job)
+        return Rank(-float(tier), then=-float(self.rules.priority(view, memory, job)), tie=(job.job.submit_time,))
+
+    # --- what to do -------------------------------------------------------------------------------------------
+
+    def plan(self, view: View, memory: SlurmMemory, now: float) -> pl.Plan:
+        if not view.waiting.buckets:
+            return []
+        if self._nodes is None or self._layout != view.layout:
+            self._nodes = Nodes(view.topology, self.rules.settings, any_nodes=self.options.nodes == "any")
+            self._layout = view.layout
+        settings = self.rules.settings
+        if now >= memory.timer:
+            memory.wanted = memory.changed = True
+            memory.timer = min((until for job_id, since in memory.waited.items() if job_id in view.waiting
+                                and (until := since + self.rules.switch_wait(view.job(job_id).demand)) > now),
+                               default=float("inf"))  # fmt: skip
+        with view.free.trial() as free:
+            turn = Turn(self.rules, self._nodes, view, memory, free, now)
+            if memory.wanted and now >= memory.main + settings.batch_sched_delay:
+                full = now >= memory.full + settings.sched_interval
+                turn.main_pass(full)
+                memory.wanted, memory.main = False, now
+                memory.full = now if full else memory.full
+            if settings.backfill and memory.changed and now >= memory.backfilled + settings.bf_interval:
+                memory.changed = turn.backfill_pass()
+                memory.backfilled = now
+        return [*turn.plan(), *self._wake(memory, now)]
+
+    def _wake(self, memory: SlurmMemory, now: float) -> list[pl.Action]:
+        settings = self.rules.settings
+        times = [memory.timer]
+        if memory.wanted:
+            times.append(memory.main + settings.batch_sched_delay)
+        if settings.backfill and memory.changed:
+            times.append(memory.backfilled + settings.bf_interval)
+        if settings.ages:
+            times.append(memory.calculated + settings.calc_period)
+        due = min(times)
+        return [pl.WakeAt(due)] if now < due < float("inf") else []
+
+
+def _settings(options: Any) -> tuple[Settings, list[str]]:
+    """The file's settings, and over them whatever option is not its default."""
+    settings, notes = read_settings(Path(options.conf)) if options.conf else (Settings(), [])
+    if settings.partitions and options.tenant != "partition":
+        notes.append(f"{Path(options.conf).name}: its partitions are left out, since tenants are {options.tenant}s")
+        settings = replace(settings, partitions={})
+    usual = Slurm.Options()
+    same = ("backfill", "bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", "default_queue_depth",
+            "sched_interval", "batch_sched_delay", "max_switch_wait", "weight_age", "weight_fairshare",
+            "weight_jobsize", "weight_partition", "weight_qos", "max_age", "decay_half_life", "calc_period",
+            "favor_small", "fair_tree", "preempt", "topology")  # fmt: skip
+    given = {name: getattr(options, name) for name in same if getattr(options, name) != getattr(usual, name)}
+    if options.priority != usual.priority:
+        given["multifactor"] = True
+    settings = replace(settings, **given)
+    if options.tenant == "partition":
+        partitions = dict(settings.partitions)
+        for name, tier in _levels(options.tiers, "tiers").items():
+            partitions[name] = replace(partitions.get(name, Partition(name)), tier=tier)
+        settings = replace(settings, partitions=partitions)
+    if options.default_time:
+        every = {name: replace(each, default_time=each.default_time or options.default_time)
+                 for name, each in settings.partitions.items()}  # fmt: skip
+        every.setdefault(settings.default_partition, Partition(settings.default_partition,
+                                                               default_time=options.default_time))  # fmt: skip
+        settings = replace(settings, partitions=every)
+    return settings, notes
+
+
+def _refuse_idle(options: Any, settings: Settings) -> None:
+    """Options that would do nothing beside the others and the file; the file's own may."""
+    usual = Slurm.Options()
+    weighed = settings.multifactor and options.own_priority != "set"
+    fair, timed = weighed and bool(settings.weight_fairshare), weighed and settings.ages
+    plans = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test")
+    weights = ("weight_age", "weight_fairshare", "weight_jobsize", "weight_partition", "weight_qos")
+    rules: list[tuple[tuple[str, ...], bool, str]] = [
+        (plans, settings.backfill, "there is no backfill"),
+        (weights, weighed, "priorities have no factors (priority=multifactor)"),
+        (("max_age",), weighed and bool(settings.weight_age), "age has no weight (weight_age)"),
+        (("decay_half_life", "fair_tree", "shares"), fair, "fair-share has no weight (weight_fairshare)"),
+        (("calc_period",), timed, "neither age nor fair-share has a weight"),
+        (("favor_small",), weighed and bool(settings.weight_jobsize), "size has no weight (weight_jobsize)"),
+        (("tiers",), options.tenant != "account", "accounts have no tiers"),
+        (("weight_partition",), options.tenant == "partition" and bool(settings.partitions), "there are no partitions"),
+        (("weight_qos",), options.tenant == "qos", "tenants are no QOS (tenant=qos)"),
+        (("preempt",), settings.preempt != "qos" or options.tenant == "qos", "tenants are no QOS (tenant=qos)"),
+        (("preempt",), settings.preempt != "partition" or bool(settings.partitions), "there are no partitions; write "
+         "tiers=high:10/low:1 or give a conf"),
+    ]  # fmt: skip
+    for names, counts, why in rules:
+        for name in names:
+            if not counts and getattr(options, name) != getattr(usual, name):
+                raise UserError(f"policy 'slurm': {name} would do nothing here: {why}")
+
+
+def _levels(pairs: Sequence[str], what: str) -> dict[str, int]:
+    """`("high:10", "low:1")` → levels by name."""
+    found: dict[str, int] = {}
+    for pair in pairs:
+        name, colon, level = pair.rpartition(":")
+        if not colon or not name or not level.isdigit():
+            raise UserError(f"policy 'slurm': {what}={pair!r}: write names and whole numbers, as high:10/low:1")
+        found[name] = int(level)
+    return found
