@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 if __name__ == "__main__":  # beside the tests' own modules, as pytest has it
@@ -255,7 +256,7 @@ class Storm:
                 wrong.append(f"job {job} began {len(attempts)} times; {row['attempts']} attempts are on record")
             spans = sorted((min(first for first, _, _ in ranks), max(last for _, last, _ in ranks), number)
                            for number, ranks in attempts.items())  # fmt: skip
-            for (_, last, one), (first, _, other) in zip(spans, spans[1:], strict=False):
+            for (_, last, one), (first, _, other) in pairwise(spans):
                 if first < last:
                     wrong.append(f"attempts {one} and {other} of job {job} lived at the same time for {last - first:.2f} s")
             if row["state"] == "finished":

@@ -118,7 +118,7 @@ def test_a_node_that_slurm_does_not_know_is_down_and_others_have_what_they_have(
     from builders import cluster
 
     topology = cluster(1, 2, 4)
-    first, second = (node_of(name)[0] for name in topology.machine_names)
+    first = node_of(topology.machine_names[0])[0]
     theirs = SlurmJob(1, "RUNNING", "", 5, nodes=(first,), gpus={first: {"a100": 3}})
     ours = SlurmJob(2, "COMPLETING", "", 0, nodes=(first,), gpus={first: {None: 1}})
     waits = SlurmJob(3, "PENDING", "", 5, wanted=4)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @click.option("--stop", type=click.Choice(["go-on", "checkpoint"]), show_default="go-on",
               help="What becomes of running jobs when the service is stopped.")  # fmt: skip
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond this machine without TLS.")
-@click.option("--dry-run", is_flag=True, help="With --engine slurm: only watch everybody's jobs, say what the policy would "
-              "do with them, and at the end what that would have gained. Nothing is touched, nothing served.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="With --engine slurm: only watch everybody's jobs, say what the policy "
+              "would do with them, and what that would have gained. Nothing is touched, nothing served.")  # fmt: skip
 def command(config: Path | None, host: str | None, port: int | None, dry_run: bool, **options: Any) -> None:
     """Schedule real jobs on this machine, or on a Slurm, and answer over HTTP, until SIGTERM or Ctrl-C.
 

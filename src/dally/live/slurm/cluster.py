@@ -25,8 +25,8 @@ class SlurmCluster:
 
 
 def slurm_cluster(slurm: Slurm, text: str | None = None, remembered: Path | None = None) -> SlurmCluster:
-    """From Slurm itself, or as `text` describes it: a file of ours knows what links can do. `remembered`: where the last
-    answer is kept, for when the controller is away as the service starts."""
+    """From Slurm itself, or as `text` describes it: a file of ours knows what links can do. `remembered`: where the
+    last answer is kept, for when the controller is away as the service starts."""
     try:
         version = slurm.version()
         if version < OLDEST:

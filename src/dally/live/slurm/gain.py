@@ -1,9 +1,9 @@
 """What another policy would have made of the jobs that a Slurm ran: the same jobs, simulated on the same machines.
 
-Kept honest by leaving out what nobody knows. Jobs run as long as they did, wherever they are put: what a better placement
-would have saved them is not counted, only how many would have been inside one rack. Nobody is preempted. The policy is
-not told how long jobs take, but what their time limits say. Jobs that ran before the watch began hold their GPUs until
-they end, and are compared no more than those that have not ended.
+Kept honest by leaving out what nobody knows. Jobs run as long as they did, wherever they are put: what a better
+placement would have saved them is not counted, only how many would have been inside one rack. Nobody is preempted. The
+policy is not told how long jobs take, but what their time limits say. Jobs that ran before the watch began hold their
+GPUs until they end, and are compared no more than those that have not ended.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def watch(configured: Configured) -> int:
     configured.check()
     config = configured.config
     if config.engine != "slurm":
-        raise UserError("--dry-run watches a Slurm: give --engine slurm as well; `dally submit --dry-run` asks a service "
-                        "what would become of one job")  # fmt: skip
+        raise UserError("--dry-run watches a Slurm: give --engine slurm as well; `dally submit --dry-run` asks a "
+                        "service what would become of one job")  # fmt: skip
     set_up(config.log)
     slurm, found, _ = open_slurm(config)
     stop = threading.Event()
@@ -54,8 +54,8 @@ def watch(configured: Configured) -> int:
 
 
 class NodeDrains:
-    """`dally drain` and `dally resume` are done in Slurm, whose word on its nodes is the only one: the service follows it
-    like anybody else's. Where it has not the right to do so, Slurm says so."""
+    """`dally drain` and `dally resume` are done in Slurm, whose word on its nodes is the only one: the service follows
+    it like anybody else's. Where it has not the right to do so, Slurm says so."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -76,5 +76,6 @@ class NodeDrains:
         except SlurmAway as error:
             raise Unavailable(f"Slurm does not answer: {error}") from None
         except SlurmRefused as error:
+            state = "resume" if reason is None else "drain"
             raise Conflict(f"Slurm does not let this service change node {node}: {error}; an operator can, with "
-                           f"scontrol update nodename={node} state={'resume' if reason is None else 'drain'}") from None  # fmt: skip
+                           f"scontrol update nodename={node} state={state}") from None  # fmt: skip

@@ -1,8 +1,8 @@
 """The dry run: watches a Slurm with everybody's jobs, touches nothing, and says what a policy would do with them.
 
 The policy decides for real, in a shadow: jobs that wait in Slurm wait there, GPUs that jobs have are withheld from it,
-nodes stand as they stand. What it would start it says at once, and again when Slurm has done so, with how much later that
-was. What all of it would have gained is a simulation of what was seen (gain.py), and is called that.
+nodes stand as they stand. What it would start it says at once, and again when Slurm has done so, with how much later
+that was. What all of it would have gained is a simulation of what was seen (gain.py), and is called that.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ class Shadow:
     def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
         for action in decided:
             if isinstance(action, pl.Start):
-                where = tuple(node_of(self.topology.machine_names[machine])[0] for machine, _ in action.placement.slices)
+                names = [self.topology.machine_names[machine] for machine, _ in action.placement.slices]
+                where = tuple(node_of(name)[0] for name in names)
                 self._would[action.job] = Would(now, where)
                 waits = self._waiting[action.job]
-                self._tell(f"job {action.job} ({waits.wanted} GPUs, {waits.user}): {self._scheduler.policy.name} would start "
-                           f"it now on {', '.join(where)}; in Slurm it waits ({waits.reason or 'no reason given'})")  # fmt: skip
+                self._tell(f"job {action.job} ({waits.wanted} GPUs, {waits.user}): {self._scheduler.policy.name} would "
+                           f"start it now on {', '.join(where)}; in Slurm it waits "
+                           f"({waits.reason or 'no reason given'})")  # fmt: skip
             elif isinstance(action, pl.WakeAt):
                 self._timer = action.time
             elif isinstance(action, Rejected):
@@ -80,8 +82,9 @@ class Shadow:
                    and job.reason not in ("BeginTime", "Dependency", "JobHeldUser", "JobHeldAdmin")}  # fmt: skip
         for name, job in waiting.items():
             if name not in self._scheduler.jobs:
-                events.append(ev.Arrived(Job(name, max(0.0, (job.submitted or now) - self.since), job.wanted,
-                                             user=job.user, declared_duration=job.time_limit, preemptible=False)))  # fmt: skip
+                submitted = max(0.0, (job.submitted or now) - self.since)
+                events.append(ev.Arrived(Job(name, submitted, job.wanted, user=job.user, preemptible=False,
+                                             declared_duration=job.time_limit)))  # fmt: skip
         for name in self._waiting.keys() - waiting.keys():
             events.append(ev.Cancelled(name))  # from the shadow: it runs in Slurm, or was taken back
         self._waiting = {**self._waiting, **waiting}
@@ -102,8 +105,9 @@ class Shadow:
             return
         before = self.seen.get(name)
         ended = job.ended if job.over else None
-        self.seen[name] = SeenJob(name, job.user, before.gpus if before else job.wanted, job.submitted or job.started,
-                                  job.started, ended, job.time_limit, before.nodes if before else job.nodes)  # fmt: skip
+        gpus, nodes = (before.gpus, before.nodes) if before else (job.wanted, job.nodes)
+        self.seen[name] = SeenJob(name, job.user, gpus, job.submitted or job.started, job.started, ended,
+                                  job.time_limit, nodes)  # fmt: skip
         if before is None and job.started >= self.since:
             would = self._would.pop(name, None)
             if would is None:

@@ -14,7 +14,7 @@ _DOWN = frozenset(("DOWN", "ERROR", "UNKNOWN", "FUTURE"))
 # Nothing new is started there, by Slurm neither; what runs goes on.
 _CLOSED = frozenset(("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "NOT_RESPONDING", "MAINTENANCE", "MAINT",
                      "RESERVED", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP",
-                     "REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "INVALID_REG", "INVAL", "BLOCKED", "CLOUD_DOWN"))  # fmt: skip
+                     "REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "INVALID_REG", "INVAL", "BLOCKED"))  # fmt: skip
 
 
 def state_of(node: SlurmNode | None, *, ours: bool, own: bool = False) -> Literal["up", "drained", "down"]:
