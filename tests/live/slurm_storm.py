@@ -78,7 +78,8 @@ class Tally:
 
 
 class Storm:
-    def __init__(self, made: Bed, folder: Path, seed: int, say: Callable[[str], None], cut: float) -> None:
+    def __init__(self, made: Bed, folder: Path, seed: int, say: Callable[[str], None], cut: float,
+                 policy: str) -> None:  # fmt: skip
         self.bed, self.folder, self.chance, self.say, self.cut = made, folder, random.Random(seed), say, cut
         self.seed = seed
         self.diary = folder / "diary"
@@ -88,7 +89,7 @@ class Storm:
         os.environ.update(made.environment)
         config = folder / "dally.yaml"
         config.write_text("slurm: {poll: 500ms, command_timeout: 5s}\nrules: {retries: 50, start_timeout: 30s}\n")
-        self.services = Services(self.state, 1, ("--engine", "slurm", "--config", str(config)))
+        self.services = Services(self.state, 1, ("--engine", "slurm", "--config", str(config), "--policy", policy))
         self.ids: list[str] = []
         self.cancelled: set[str] = set()
         self.tally = Tally()
@@ -275,11 +276,12 @@ class Storm:
 
 
 def storm(folder: Path, *, faults: int, jobs: int, seed: int, cluster: str = "2x2x2", cut: float = 60.0,
-          kinds: tuple[str, ...] = KINDS, say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
+          kinds: tuple[str, ...] = KINDS, policy: str = "dally",
+          say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
     kept = dict(os.environ)
     try:
         with bed(cluster, conf=CONF) as made:
-            over = Storm(made, folder, seed, say, cut)
+            over = Storm(made, folder, seed, say, cut, policy)
             try:
                 return over.run(faults, jobs, kinds)
             finally:
@@ -297,10 +299,11 @@ def main() -> None:
     parser.add_argument("--cluster", default="2x2x2")
     parser.add_argument("--cut", type=float, default=60.0, help="seconds that an uplink is cut for")
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--policy", default="dally")
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
     tally = storm(given.folder, faults=given.faults, jobs=given.jobs or given.faults * 3 // 2, seed=given.seed,
-                  cluster=given.cluster, cut=given.cut, kinds=tuple(given.kinds.split(",")),
+                  cluster=given.cluster, cut=given.cut, kinds=tuple(given.kinds.split(",")), policy=given.policy,
                   say=lambda text: print(text, flush=True))  # fmt: skip
     print(tally)
     sys.exit(1 if tally.wrong else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from dally.core.placement import Placement
 from dally.core.topology import Level, MachineSpec, build_topology
 from dally.live.engine import Began, Exited, NotBegun, Order, Program, Report, Standing, Vanished
 from dally.live.local.folder import Stage
+from dally.live.slurm.client import SlurmRefused
 from dally.live.slurm.engine import SlurmEngine
 from dally.live.slurm.folder import SlurmFolder
 from dally.live.slurm.reading import Reservation, SlurmJob
@@ -132,6 +133,34 @@ def test_a_job_that_slurm_does_not_start_is_taken_back_and_costs_nothing(case: C
     end = case.ended()
     assert isinstance(end, NotBegun) and end.void and "Resources" in end.cause
     assert folder.look().stage is Stage.VOID and case.slurm.table[1].state == "CANCELLED"
+
+
+def test_a_release_that_fails_is_done_again_and_one_that_is_refused_for_ever_is_given_up(case: Case) -> None:
+    released = case.slurm.release
+
+    def refuse(ids: Sequence[int]) -> None:
+        raise SlurmRefused("Access/permission denied")
+
+    case.slurm.release = refuse  # type: ignore[method-assign]
+    case.start()
+    case.until(lambda: case.slurm.handed)
+    case.slurm.release = released  # type: ignore[method-assign]
+    case.until(lambda: case.slurm.said == [("release", (1,))])
+    case.slurm.release = refuse  # type: ignore[method-assign]
+    case.start("2")
+    case.until(lambda: any(isinstance(each, NotBegun) and each.job == "2" for each in case.reports))
+
+
+def test_time_that_the_controller_was_away_is_not_held_against_a_job(case: Case) -> None:
+    case.start()
+    case.until(lambda: case.slurm.said)
+    case.slurm.away = True
+    end = time.monotonic() + 2 * RULES.start_timeout
+    case.until(lambda: time.monotonic() > end)
+    case.slurm.away = False
+    seen = case.slurm.listings
+    case.until(lambda: case.slurm.listings >= seen + 2)
+    assert case.reports == [] and case.slurm.table[1].state == "PENDING"
 
 
 def test_who_stops_an_attempt_that_waits_makes_sure_that_it_never_begins(case: Case) -> None:

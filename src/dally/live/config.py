@@ -18,8 +18,8 @@ from dally.live.spec import Duration, Label, Name
 # what the engine says to `sbatch` itself
 _NOT_YOURS = frozenset(("--hold", "--requeue", "--no-requeue", "--comment", "--job-name", "--chdir", "--export",
                         "--nodes", "--nodelist", "--ntasks", "--ntasks-per-node", "--distribution", "--gpus",
-                        "--gpus-per-node", "--gpus-per-task", "--gres", "--output", "--error", "--array", "--time", "--wrap", "--parsable",
-                        "--test-only", "--wait"))  # fmt: skip
+                        "--gpus-per-node", "--gpus-per-task", "--gres", "--output", "--error", "--array", "--time",
+                        "--wrap", "--parsable", "--test-only", "--wait"))  # fmt: skip
 _RELOAD: dict[str, Any] = {"reload": True}  # may change while the service runs
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger("dally.slurm")
 
 Key = tuple[str, int]
 _STUCK = 8.0  # seconds a job may live on in Slurm's eyes after its process has written down its end
-_FRESH = 3.0  # seconds after its release that a job is about to start
+_FRESH = 3.0  # seconds after a job was told something that one looks more often
 
 
 class Comparing:
@@ -105,15 +105,15 @@ class Comparing:
             if watched.folder.never():
                 chores.cancel.append(job.id)
             return True
-        if job.held and not watched.released:
-            watched.released = True
-            chores.release.append(job.id)
-            return True
-        if watched.since("waits_since") > self._rules.start_timeout and watched.folder.never():
+        waited = watched.since("waits_since")
+        if job.held and not watched.released and waited <= self._rules.start_timeout:
+            chores.release.append(watched)
+            return waited < _FRESH
+        if waited > self._rules.start_timeout and watched.folder.never():
             watched.cause = (f"Slurm did not start its job {job.id} within {self._rules.start_timeout:g} s: "
                              f"{job.reason or 'no reason given'}")  # fmt: skip
             chores.cancel.append(job.id)
-        return watched.since("waits_since") < _FRESH
+        return waited < _FRESH
 
     def _alive(self, watched: SlurmWatched, job: SlurmJob, chores: Chores) -> bool:
         seen = watched.folder.seen(alive=True)
@@ -126,14 +126,15 @@ class Comparing:
         if seen.stage in (Stage.RUNNING, Stage.OVER):
             self._begun(watched)
         if watched.nudge:
-            watched.nudge = False
-            chores.nudge.append(job.id)
+            chores.nudge.append(watched)
         late = watched.deadline is not None and time.monotonic() > watched.deadline
         if late or seen.stage is Stage.VOID or (seen.stage is Stage.OVER and watched.since("over_since") > _STUCK):
             if job.state != "COMPLETING":
                 chores.cancel.append(job.id)
             watched.deadline = time.monotonic() + self._rules.stubborn if late else watched.deadline
-        return seen.stage is not Stage.RUNNING or watched.asked
+        if seen.stage is Stage.RUNNING:
+            return watched.asked and watched.since("asked_since") < _FRESH
+        return watched.since("alive_since") < _FRESH or seen.stage is Stage.OVER
 
     def _gone(self, watched: SlurmWatched, job: SlurmJob | None) -> bool:
         """Its job is over, or Slurm does not know it. If no end is on record, its process may be alive where Slurm

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dally.core.topology import Topology
@@ -274,13 +274,16 @@ class SlurmEngine:
             log.info("Slurm answers again after %.0f s", time.monotonic() - self._away_since)
         chores = Chores()
         with self._lock:
-            self._away_since = None
+            if self._away_since is not None:
+                self._away_since = None
+                for watched in self._known.watched.values():
+                    watched.anew_after_silence()
             soon = self._known.compare(jobs, chores)
             self._stand(jobs)
             self._listings += 1
             self._news.notify_all()
         soon |= self._tell(chores)
-        pause = max(_SOON, took) if soon else max(self.rules.poll, took / self.rules.share)
+        pause = max(_SOON, 2 * took) if soon else max(self.rules.poll, took / self.rules.share)
         self._look_at = begin + took + pause
         if begin >= self._sweep_at:
             self._sweep_at = begin + 600.0
@@ -297,15 +300,23 @@ class SlurmEngine:
 
     def _tell(self, chores: Chores) -> bool:
         told = False
-        for command, ids in ((self.slurm.release, chores.release), (self.slurm.nudge, chores.nudge),
-                             (self.slurm.cancel, chores.cancel)):  # fmt: skip
-            if ids:
-                try:
-                    command(ids)
-                    told = True
-                except SlurmError as error:  # wanted all the same, and told again after the next look
-                    log.warning("Slurm did not do what it was told (%s)", error)
-        return told
+        for command, those in ((self.slurm.release, chores.release), (self.slurm.nudge, chores.nudge)):
+            if those and self._told(command, [watched.id for watched in those if watched.id is not None]):
+                told = True
+                for watched in those:
+                    if command == self.slurm.release:
+                        watched.released = True
+                    else:
+                        watched.nudge = False
+        return (bool(chores.cancel) and self._told(self.slurm.cancel, chores.cancel)) or told
+
+    def _told(self, command: Callable[[Sequence[int]], None], ids: Sequence[int]) -> bool:
+        try:
+            command(ids)
+        except SlurmError as error:  # wanted all the same, and told again after the next look
+            log.warning("Slurm did not do what it was told (%s)", error)
+            return False
+        return True
 
     def _stand(self, jobs: Sequence[SlurmJob]) -> None:
         """Machines whose standing has changed."""

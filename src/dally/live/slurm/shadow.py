@@ -159,7 +159,8 @@ class DryRun:
                  summary_every: float = 3600.0, tell: Callable[[str], None] = print) -> None:  # fmt: skip
         self.slurm, self.poll, self._summary_every, self._say = slurm, poll, summary_every, tell
         self.file = state / "dry-run.json"
-        since, plain = time.time(), None
+        self._away = False
+        since, plain = float(int(time.time())), None  # Slurm counts whole seconds
         if self.file.exists():
             plain = json.loads(self.file.read_text())
             since = float(plain["since"])
@@ -173,23 +174,27 @@ class DryRun:
     def run(self, stopped: Callable[[float], bool]) -> None:
         """`stopped` waits for so many seconds and says whether that is all."""
         summary = time.monotonic() + self._summary_every
-        away = False
-        while True:
-            pause = self.poll
-            try:
-                jobs, nodes, reservations = self.slurm.jobs(), self.slurm.nodes(), self.slurm.reservations()
-                self.shadow.see(time.time(), jobs, nodes, reservations)
-                pause, away = max(self.poll, 10 * self.slurm.took), False
-            except SlurmError as error:
-                if not away:
-                    log.warning("Slurm does not answer (%s); nothing is concluded from that", error)
-                away = True
-            if stopped(pause):
-                break
+        while not stopped(self._look()):
             if time.monotonic() >= summary:
                 summary = time.monotonic() + self._summary_every
                 self.summary()
+        self._look()
         self.summary()
+
+    def _look(self) -> float:
+        """Seconds until the next one: it takes a tenth of the time at most."""
+        begin = time.monotonic()
+        try:
+            jobs, nodes, reservations = self.slurm.jobs(), self.slurm.nodes(), self.slurm.reservations()
+        except SlurmError as error:
+            if not self._away:
+                log.warning("Slurm does not answer (%s); nothing is concluded from that", error)
+            self._away = True
+            return self.poll
+        self._away = False
+        took = time.monotonic() - begin
+        self.shadow.see(time.time(), jobs, nodes, reservations)
+        return max(self.poll, 10 * took)
 
     def summary(self) -> None:
         self._keep()
