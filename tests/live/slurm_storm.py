@@ -36,7 +36,7 @@ from slurmbed import bed
 KINDS = ("service", "controller", "slurmd", "node", "drain", "uplink", "scancel")
 CONF = ("SlurmdTimeout=10", "KillWait=5")
 
-# Says five times a second that it lives. `argv`: folder, seconds, exit code.
+# Says five times a second that it lives; goes on from what it saved. `argv`: folder, seconds, exit code.
 JOB = """
 import os, signal, sys, time
 name = "{DALLY_JOB}.{DALLY_ATTEMPT}.{RANK}".format(**os.environ)
@@ -46,9 +46,18 @@ def say(what):
 leave = []
 signal.signal(signal.SIGTERM, lambda *_: leave.append(1))
 say("begin")
-until = time.monotonic() + float(sys.argv[2])
+os.makedirs(os.environ["DALLY_CHECKPOINT"], exist_ok=True)
+saved = os.path.join(os.environ["DALLY_CHECKPOINT"], os.environ["RANK"])
+try:
+    left = float(open(saved).read())
+except OSError:
+    left = float(sys.argv[2])
+until = time.monotonic() + left
 while time.monotonic() < until:
     if leave:
+        with open(saved + ".new", "w") as new:
+            new.write(str(max(0.0, until - time.monotonic())))
+        os.replace(saved + ".new", saved)
         say("saved")
         os._exit(143)
     time.sleep(0.2)
@@ -110,7 +119,7 @@ class Storm:
             if numbers.random() < 0.7:
                 spec["checkpoint"] = {"grace": "10s"}
             self.ids.append(client.post("jobs", body=spec, key=f"key-{self.seed}-{number}")["id"])
-            time.sleep(numbers.random() * 1.5)
+            time.sleep(numbers.random())
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -181,11 +190,11 @@ class Storm:
         begin = time.monotonic()
         people = threading.Thread(target=self.submit, args=(jobs,))
         people.start()
-        wait_until(lambda: self.services.leader() is not None)
+        wait_until(lambda: len(self.ids) >= min(4, jobs))
         order = [kinds[number % len(kinds)] for number in range(faults)]
         self.chance.shuffle(order)
         for kind in order:
-            time.sleep(self.chance.random() * self.chance.choice((0.2, 2.0, 6.0)))
+            time.sleep(self.chance.random() * self.chance.choice((1.0, 6.0, 14.0)))
             for _ in range(30):
                 if self.strike(kind):
                     self.tally.faults[kind] += 1
@@ -294,7 +303,7 @@ def storm(folder: Path, *, faults: int, jobs: int, seed: int, cluster: str = "2x
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=50)
-    parser.add_argument("--jobs", type=int, default=None, help="default: one and a half per fault")
+    parser.add_argument("--jobs", type=int, default=None, help="default: two per fault")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cluster", default="2x2x2")
     parser.add_argument("--cut", type=float, default=60.0, help="seconds that an uplink is cut for")
@@ -302,7 +311,7 @@ def main() -> None:
     parser.add_argument("--policy", default="dally")
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
-    tally = storm(given.folder, faults=given.faults, jobs=given.jobs or given.faults * 3 // 2, seed=given.seed,
+    tally = storm(given.folder, faults=given.faults, jobs=given.jobs or given.faults * 2, seed=given.seed,
                   cluster=given.cluster, cut=given.cut, kinds=tuple(given.kinds.split(",")), policy=given.policy,
                   say=lambda text: print(text, flush=True))  # fmt: skip
     print(tally)

@@ -52,6 +52,7 @@ def _all_defaults(value: Any) -> Any:
 
 
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})]
+SlurmOption = Annotated[str, Field(pattern=r"^--[a-z-]+(=.*)?$", max_length=1000)]
 PathText = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
@@ -113,8 +114,8 @@ class LimitsConfig(_Part):
 class SlurmConfig(_Part):
     """How the engine `slurm` uses the Slurm it finds."""
 
-    options: tuple[Annotated[str, Field(pattern=r"^--[a-z-]+(=.*)?$", max_length=1000)], ...] = ()
-    srun: tuple[Annotated[str, Field(pattern=r"^--[a-z-]+(=.*)?$", max_length=1000)], ...] = ()
+    options: list[SlurmOption] = []
+    srun: list[SlurmOption] = []
     python: PathText | None = None
     poll: Annotated[Duration, Field(gt=0)] = 1.0
     command_timeout: Annotated[Duration, Field(gt=0)] = 20.0

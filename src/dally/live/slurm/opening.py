@@ -24,7 +24,7 @@ def open_slurm(config: ServiceConfig) -> tuple[Slurm, SlurmCluster, SlurmRules]:
     for note in found.notes:
         log.info("the cluster: %s", note)
     rules = SlurmRules(
-        options=wanted.options, srun=wanted.srun, python=wanted.python, poll=wanted.poll,
+        options=tuple(wanted.options), srun=tuple(wanted.srun), python=wanted.python, poll=wanted.poll,
         before_reservations=wanted.before_reservations, start_timeout=config.rules.start_timeout,
         log_size=config.output.size, log_files=config.output.files,
     )  # fmt: skip
