@@ -8,6 +8,7 @@ import pytest
 
 from dally.core.errors import UserError
 from dally.live.config import ServiceConfig, check_exposure, differences, read_config, reloadable
+from dally.live.opening import open_service
 
 
 def test_a_service_needs_no_file_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -84,6 +85,11 @@ def test_what_slurm_cannot_be_told_is_said_with_its_line(tmp_path: Path, text: s
     with pytest.raises(UserError) as error:
         read_config(file).check()
     assert said in str(error.value) and "line" in str(error.value)
+
+
+def test_a_policy_that_shares_gpus_is_refused_on_slurm_before_anything_is_asked_of_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="which Slurm cannot do"):
+        open_service(ServiceConfig(state=str(tmp_path), engine="slurm", policy="gandiva"))
 
 
 def test_slurm_is_configured_in_a_part_of_its_own(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class Comparing:
                 ours.setdefault((mark.job, mark.attempt), []).append(job)
         by_id = {job.id: job for job in jobs if job.uid == uid}
         self.seen = {key: living[0] for key, found in ours.items()
-                      if (living := [job for job in found if not job.over])}  # fmt: skip
+                     if (living := [job for job in found if not job.over])}  # fmt: skip
         soon = False
         for key, watched in list(self.watched.items()):
             found = ours.get(key, [])
@@ -97,7 +97,10 @@ class Comparing:
         return True
 
     def _pending(self, watched: SlurmWatched, job: SlurmJob, chores: Chores) -> bool:
-        if watched.began or job.restarts or watched.folder.seen(alive=True).stage not in (Stage.UNCLAIMED, Stage.VOID):
+        stage = watched.folder.seen(alive=True).stage
+        if stage is Stage.UNKNOWN:
+            return False
+        if watched.began or job.restarts or stage not in (Stage.UNCLAIMED, Stage.VOID):
             watched.requeued = True  # an attempt runs once: whoever wants it again gets another one
             chores.cancel.append(job.id)
             return True
@@ -134,7 +137,7 @@ class Comparing:
             watched.deadline = time.monotonic() + self._rules.stubborn if late else watched.deadline
         if seen.stage is Stage.RUNNING:
             return watched.asked and watched.since("asked_since") < _FRESH
-        return watched.since("alive_since") < _FRESH or seen.stage is Stage.OVER
+        return watched.since("over_since" if seen.stage is Stage.OVER else "alive_since") < _FRESH
 
     def _gone(self, watched: SlurmWatched, job: SlurmJob | None) -> bool:
         """Its job is over, or Slurm does not know it. If no end is on record, its process may be alive where Slurm

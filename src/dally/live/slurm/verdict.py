@@ -33,7 +33,7 @@ def ended(key: tuple[str, int], job: SlurmJob | None, seen: Look, told: Told) ->
     if seen.stage is Stage.VOID:
         return NotBegun(*key, told.cause or _never(called, state, told), void=not _cancelled(state, told))
     if seen.stage is Stage.REFUSED:
-        return NotBegun(*key, seen.cause)
+        return NotBegun(*key, seen.cause, void=seen.pid is None)  # nobody came to it: its node died before that, say
     if seen.stage is Stage.OVER:
         return _over(key, seen, state, called, told)
     if _cancelled(state, told):
