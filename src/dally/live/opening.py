@@ -50,8 +50,8 @@ def _here(config: ServiceConfig) -> _Parts:
 
 def _on_slurm(config: ServiceConfig) -> _Parts:
     if make_policy(config.policy).shares:
-        raise UserError(f"policy {config.policy!r} puts several jobs on the same GPUs in turns, which Slurm cannot do: a "
-                        "suspended job keeps its GPUs there; choose one that gives whole GPUs")  # fmt: skip
+        raise UserError(f"policy {config.policy!r} puts several jobs on the same GPUs in turns, which Slurm cannot do: "
+                        "a suspended job keeps its GPUs there; choose one that gives whole GPUs")  # fmt: skip
     slurm, found, rules = open_slurm(config)
     return found.topology, lambda: SlurmEngine(config.folder, found.topology, rules, slurm), NodeDrains(slurm)
 
