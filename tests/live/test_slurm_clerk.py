@@ -208,6 +208,18 @@ def test_a_job_that_comes_back_from_the_dead_is_cancelled(case: Case) -> None:
     case.until(lambda: ("cancel", (1,)) in case.slurm.said)
 
 
+def test_who_ended_while_nobody_could_tell_slurm_has_ended_as_he_says(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut link: the batch process is gone, the controller does not know. We end the job there; that is no fault of
+    anybody's."""
+    monkeypatch.setattr("dally.live.slurm.comparing._STUCK", 0.1)
+    folder = case.start()
+    case.until(lambda: case.slurm.said)
+    case.slurm.runs(1, folder.path, "n1")
+    case.slurm.ends(1, folder.path, 3, "RUNNING")
+    assert case.ended() == Exited("1", 1, 3)
+    assert ("cancel", (1,)) in case.slurm.said
+
+
 def test_looks_ask_once_for_all_however_many_there_are(case: Case) -> None:
     for number in range(20):
         folder = case.start(str(number))

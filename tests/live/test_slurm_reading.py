@@ -138,7 +138,14 @@ def _job(state: str) -> SlurmJob:
     ("COMPLETED", Look(Stage.OVER, 0), Told(), Exited(*KEY, 0)),
     ("FAILED", Look(Stage.OVER, 3), Told(), Exited(*KEY, 3)),
     ("CANCELLED", Look(Stage.OVER, 143), Told(), Exited(*KEY, 143, "its Slurm job 12 was cancelled behind our back (scancel)")),
+    ("CANCELLED", Look(Stage.OVER, 3, asked="term"), Told(), Exited(*KEY, 3, "its Slurm job 12 was cancelled behind our back (scancel)")),
+    ("CANCELLED", Look(Stage.OVER, 3), Told(), Exited(*KEY, 3)),  # it had ended, and Slurm did not know
+    ("TIMEOUT", Look(Stage.OVER, 3), Told(), Exited(*KEY, 3)),
     ("CANCELLED", Look(Stage.OVER, 143), Told(asked=True), Exited(*KEY, 143)),
+    ("CANCELLED", Look(Stage.OVER, -9, asked="out"), Told(), Exited(*KEY, -9)),  # by an engine before this one
+    ("CANCELLED", Look(Stage.GONE, asked="leave"), Told(), Vanished(
+        *KEY, "its Slurm job 12 ended as CANCELLED, and how the attempt ended is not on record")),
+    ("CANCELLED", Look(Stage.VOID), Told(given_up=True), NotBegun(*KEY, "it never began", void=True)),
     ("CANCELLED", Look(Stage.OVER, 0), Told(), Exited(*KEY, 0)),
     ("CANCELLED", Look(Stage.GONE), Told(), Exited(*KEY, -9, "its Slurm job 12 was cancelled behind our back (scancel)")),
     ("CANCELLED", Look(Stage.OVER, 143), Told(requeued=True), Exited(*KEY, 143, asked=True)),

@@ -38,7 +38,7 @@ class Books:
         self.answers: list[Decided] = []  # what the books themselves decide: who is turned away, who is to stop
         self.preempts = preempts
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
-        self.view.down, self.view.reasons = self.fleet.down, self.reasons
+        self.view.down, self.view.withheld, self.view.reasons = self.fleet.down, self.fleet.withheld, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
         self.unranked: dict[str, ActiveJob] = {}
         self.learning = learning(estimates)

@@ -51,6 +51,7 @@ class View:
         self.preemptible = Ranking()  # running jobs that no lease protects
         self.groups = Groups()  # who holds which GPUs; kept for policies that share
         self.down: Set[int] = frozenset()  # machines that are not there at the moment
+        self.withheld: Mapping[str, int] = {}  # GPUs that others have, by the machine's name; they are not free
         self.layout = 0  # raised when machines go, come or change: look-up tables made for another one are void
         self.news: Sequence[Happened] = ()  # what happened since the last plan
         self.reasons: Mapping[str | Demand, Reason] = {}  # what was last said, of single jobs and of demands

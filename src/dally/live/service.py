@@ -339,7 +339,8 @@ class Service:
             view = driver.scheduler.view
             topology, drained = view.topology, driver.scheduler.books.fleet.drained
             jobs: dict[int, list[str]] = {}
-            taken: dict[int, int] = {}
+            withheld = driver.scheduler.books.fleet.masks
+            taken = {topology.machine_by_name[name]: mask for name, mask in withheld.items()}
             for active in driver.scheduler.books.holding.values():
                 for held in (active.placement, active.leaving):
                     for machine, mask in held.slices if held is not None else ():

@@ -316,6 +316,13 @@ class Gang:
             for pid in self.alive:  # not its children: a data loader's workers must not die before the rank has saved
                 send(pid, self.order["signal"])
 
+    def signalled(self) -> bool:
+        """Whether the shim has been asked to leave since that was last looked at."""
+        try:
+            return signal.SIGTERM in os.read(self.wakes, 4096)
+        except BlockingIOError:
+            return False
+
     def terminated(self) -> None:
         """The shim itself was asked to leave."""
         self.leave(self.order["grace"])
@@ -470,7 +477,7 @@ def attend(gang: Gang, control: int, record: Record, wishes: Callable[[], bytes]
         waiting = gang.asked and not gang.alive  # for those a rank left behind
         for source, _ in gang.poll.poll(20 if waiting else None if patience is None else patience * 1000 + 1):
             if source == gang.wakes:
-                if signal.SIGTERM in os.read(gang.wakes, 4096):
+                if gang.signalled():
                     if not gang.asked:
                         record.note(asked="term")
                     gang.terminated()
@@ -514,6 +521,8 @@ def run(folder: str, order: dict[str, Any], control: int, make: Callable[[dict[s
     finally:
         gang.clean()
         gang.drain()
+    if not gang.asked and gang.signalled():  # who signals everybody at once may have hit the ranks first
+        record.note(asked="term")
     record.write(durable=True, state="exited", code=gang.code(), cause=gang.cause)
 
 

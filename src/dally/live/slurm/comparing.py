@@ -144,6 +144,7 @@ class Comparing:
         cannot see it, behind a dead slurmd or a cut link: it is told to go, and has a while to obey."""
         folder = watched.folder
         seen = folder.seen(alive=False)
+        given_up = seen.stage is Stage.VOID
         if seen.stage is Stage.UNCLAIMED:
             if not folder.never():
                 return True
@@ -155,7 +156,7 @@ class Comparing:
             folder.wish("out")
             if waited < self._rules.settle or (folder.locked and waited < self._rules.linger):
                 return False
-        report = ended(watched.key, job, seen, watched.told())
+        report = ended(watched.key, job, seen, watched.told(given_up))
         if not isinstance(report, NotBegun):
             self._begun(watched)
         watched.read_progress()

@@ -78,8 +78,8 @@ class SlurmWatched(Watched):
     def nodes(self) -> list[str]:
         return list(self.order.get("nodes", ()))
 
-    def told(self) -> Told:
-        return Told(self.asked, self.cause, self.requeued, self.folder.complaint())
+    def told(self, given_up: bool) -> Told:
+        return Told(self.asked, self.cause, self.requeued, given_up, self.folder.complaint())
 
     def since(self, name: str) -> float:
         """Seconds since the first look that found it so."""
