@@ -39,7 +39,7 @@ class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
     __slots__ = ("_interference", "_jobs", "_meter", "_reason", "down", "estimates", "free", "groups", "layout", "news",
-                 "preemptible", "reasons", "topology", "waiting")  # fmt: skip
+                 "preemptible", "reasons", "topology", "waiting", "withheld")  # fmt: skip
 
     def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,
