@@ -188,7 +188,7 @@ class Storm:
 
     def run(self, faults: int, jobs: int, kinds: tuple[str, ...] = KINDS) -> Tally:
         begin = time.monotonic()
-        people = threading.Thread(target=self.submit, args=(jobs,))
+        people = threading.Thread(target=self.submit, args=(jobs,), daemon=True)
         people.start()
         wait_until(lambda: len(self.ids) >= min(4, jobs))
         order = [kinds[number % len(kinds)] for number in range(faults)]
