@@ -56,6 +56,7 @@ ENTRIES: dict[type, st.SearchStrategy[Any]] = {
     ev.MachineDown: st.builds(ev.MachineDown, names),
     ev.MachineDrained: st.builds(ev.MachineDrained, names),
     ev.MachineUp: st.builds(ev.MachineUp, names),
+    ev.GpusWithheld: st.builds(ev.GpusWithheld, names, counts),
     ev.MachinesChanged: st.builds(ev.MachinesChanged, st.just(()) | st.just((MachineSpec(("new", "m0"), 4, "a100"),)),
                                   st.just(()) | st.just(("rack0/m0",))),
     ev.Started: st.builds(ev.Started, names),

@@ -67,13 +67,11 @@ def _rates(texts: tuple[str, ...]) -> dict[str, float]:
 
 @command.command()
 @_name
-@click.option("--all", "every", is_flag=True, help="Every bed of this host.")
-def down(name: str, every: bool) -> None:
+def down(name: str) -> None:
     """Take the bed away: processes, namespaces, links, device files and its folder."""
-    from dally.live.testbed.bed import names, take_down
+    from dally.live.testbed.bed import take_down
 
-    for one in names() if every else [name]:
-        print(f"{one}: gone" if take_down(one) else f"{one}: there was no such test bed")
+    print(f"{name}: gone" if take_down(name) else f"{name}: there was no such test bed")
 
 
 @command.command()

@@ -40,7 +40,7 @@ class Books:
         self.answers: list[Decided] = []  # what the books themselves decide: who is turned away, who is to stop
         self.preempts = preempts
         self.view = View(topology, FreeGpus(topology), estimates, self.jobs, self.reason, interference, meter)
-        self.view.down, self.view.reasons = self.fleet.down, self.reasons
+        self.view.down, self.view.withheld, self.view.reasons = self.fleet.down, self.fleet.withheld, self.reasons
         self.laid_out_before: Topology | None = None  # the cluster whose machine numbers the policy still remembers
         self.unranked: dict[str, ActiveJob] = {}
         self.learning = learning(estimates)
@@ -53,7 +53,7 @@ class Books:
             ev.ContactLost: self._contact_lost,
             ev.ContactRestored: self._contact_restored, ev.MachineDown: self.fleet.went_down,
             ev.MachineDrained: self.fleet.was_drained, ev.MachineUp: self.fleet.came_up,
-            ev.MachinesChanged: self.fleet.changed,
+            ev.GpusWithheld: self.fleet.withheld_now, ev.MachinesChanged: self.fleet.changed,
             ev.QueuesSet: self.door.queues_set,
             ev.LeaseEnded: self._lease_ended, ev.Started: self._started, ev.Measured: self._measured,
             ev.TimerDue: self._timer_due,
@@ -177,6 +177,7 @@ class Books:
             apply = self._apply.get(type(event))
             why = f"{event!r} is no event" if apply is None else apply(now, event)
             seen.append(event if why is None else Odd(event, why))
+        self.fleet.withhold()
         return seen
 
     def _arrived(self, now: float, event: ev.Arrived) -> str | None:

@@ -80,6 +80,14 @@ class MachineUp(NamedTuple):
     machine: str
 
 
+class GpusWithheld(NamedTuple):
+    """So many of the machine's GPUs are not this scheduler's to give: others have them, by whatever way they came to
+    them. Which ones is not said; where jobs of this scheduler still hold too many, those GPUs go as they leave them."""
+
+    machine: str
+    gpus: int
+
+
 class MachinesChanged(NamedTuple):
     """The cluster grew or shrank. Jobs on machines that are gone are lost until the world says more."""
 
@@ -147,15 +155,16 @@ class TimerDue(NamedTuple):
 
 Event = (
     Finished | Failed | Cancelled | Yielded | StartFailed | Interrupted | ContactLost | ContactRestored | MachineDown
-    | MachineDrained | MachineUp | MachinesChanged | QueuesSet | LeaseEnded | Started | Measured | Arrived | Held
-    | Released | TimerDue
+    | MachineDrained | MachineUp | GpusWithheld | MachinesChanged | QueuesSet | LeaseEnded | Started | Measured
+    | Arrived | Held | Released | TimerDue
 )  # fmt: skip
 
 ORDER: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
         (Finished, Failed, Cancelled, Yielded, StartFailed, Interrupted, ContactLost, ContactRestored, MachineDown,
-         MachineDrained, MachineUp, MachinesChanged, QueuesSet, LeaseEnded, Started, Measured, Arrived, Held, TimerDue)
+         MachineDrained, MachineUp, GpusWithheld, MachinesChanged, QueuesSet, LeaseEnded, Started, Measured, Arrived,
+         Held, TimerDue)
     )
 }  # fmt: skip
 ORDER[Released] = ORDER[Held]  # as they come: who holds and releases means the last of it

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
-from dally.core.free import FreeGpus
+from dally.core.free import FreeGpus, lowest_gpus
 from dally.core.placement import Placement
 from dally.core.sharing import Groups
 from dally.core.states import possible
@@ -21,12 +21,14 @@ class Fleet:
     """Which machines get no jobs, and what their jobs have to do with it. Each way in says why, where an event does not
     fit."""
 
-    __slots__ = ("_books", "down", "drained")
+    __slots__ = ("_books", "down", "drained", "masks", "withheld")
 
     def __init__(self, books: Books) -> None:
         self._books = books
         self.down: set[int] = set()  # machines that get no jobs: gone, or drained
         self.drained: set[str] = set()  # those of them whose jobs go on, by name
+        self.withheld: dict[str, int] = {}  # GPUs that others have, by the machine's name
+        self.masks: dict[str, int] = {}  # … and which of the machine's bits stand for them, as far as some were free
 
     def went_down(self, now: float, event: ev.MachineDown) -> str | None:
         machine = self._books.view.topology.machine_by_name.get(event.machine)
@@ -59,6 +61,54 @@ class Fleet:
         self.pin()
         return None
 
+    def withheld_now(self, now: float, event: ev.GpusWithheld) -> str | None:
+        machine = self._books.view.topology.machine_by_name.get(event.machine)
+        if machine is None:
+            return "the cluster has no such machine"
+        if not 0 <= event.gpus <= self._books.view.topology.machines[machine].gpus:
+            return "the machine has not so many GPUs"
+        if event.gpus == self.withheld.get(event.machine, 0):
+            return "so many are withheld already"
+        if event.gpus:
+            self.withheld[event.machine] = event.gpus
+        else:
+            del self.withheld[event.machine]
+        held = self.masks.get(event.machine, 0)
+        kept = lowest_gpus(held, min(event.gpus, held.bit_count()))
+        self._hold_back(event.machine, kept)
+        if machine not in self.down:
+            self._books.view.free.give_mask(machine, held & ~kept)
+        return None
+
+    def withhold(self) -> None:
+        """Take what others have and is free by now. Not while a plan is carried out, which was made without it."""
+        if len(self.masks) == len(self.withheld) and \
+                all(self.masks[name].bit_count() == count for name, count in self.withheld.items()):  # fmt: skip
+            return
+        free, machines = self._books.view.free, self._books.view.topology.machine_by_name
+        for name, count in self.withheld.items():
+            machine, held = machines[name], self.masks.get(name, 0)
+            there = free.masks[machine] if machine not in self.down else self._idle(machine)
+            if more := lowest_gpus(there, min(count - held.bit_count(), there.bit_count())):
+                self._hold_back(name, held | more)
+                if machine not in self.down:
+                    free.take_mask(machine, more)
+
+    def _hold_back(self, name: str, mask: int) -> None:
+        if mask:
+            self.masks[name] = mask
+        else:
+            self.masks.pop(name, None)
+
+    def _idle(self, machine: int) -> int:
+        """GPUs of a machine that no job has and that are not withheld, whether it is down or not."""
+        topology = self._books.view.topology
+        held = self.masks.get(topology.machine_names[machine], 0)
+        for job in self._on(machine):
+            for placement in (job.placement, job.leaving):
+                held |= dict(placement.slices).get(machine, 0) if placement is not None else 0
+        return topology.machines[machine].full_mask & ~held
+
     def pin(self) -> None:
         """Jobs on drained machines go on to their end: what they would leave, nobody could be given."""
         drained = {self._books.view.topology.machine_by_name[name] for name in self.drained}
@@ -81,11 +131,7 @@ class Fleet:
             self.drained.discard(event.machine)
             self.pin()
         self._books.view.layout += 1
-        held = 0
-        for job in self._on(machine):
-            for placement in (job.placement, job.leaving):
-                held |= dict(placement.slices).get(machine, 0) if placement is not None else 0
-        self._books.view.free.give_mask(machine, self._books.view.topology.machines[machine].full_mask & ~held)
+        self._books.view.free.give_mask(machine, self._idle(machine))
         return None
 
     def _on(self, machine: int) -> list[ActiveJob]:
@@ -123,6 +169,11 @@ class Fleet:
                 if held is not None and held not in taken:
                     taken.add(held)
                     view.free.take(held)
+        for name in [name for name in self.withheld if name not in after.machine_by_name or name in event.removed]:
+            del self.withheld[name]
+            self.masks.pop(name, None)
+        for name, mask in self.masks.items():
+            view.free.take_mask(after.machine_by_name[name], mask)
         for machine in self.down:
             view.free.take_mask(machine, view.free.masks[machine])
         view.layout += 1

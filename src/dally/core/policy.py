@@ -39,7 +39,7 @@ class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
     __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "down", "estimates", "free", "groups",
-                 "layout", "news", "preemptible", "reasons", "topology", "waiting")  # fmt: skip
+                 "layout", "news", "preemptible", "reasons", "topology", "waiting", "withheld")  # fmt: skip
 
     def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,
@@ -51,6 +51,7 @@ class View:
         self.preemptible = Ranking()  # running jobs that no lease protects
         self.groups = Groups()  # who holds which GPUs; kept for policies that share
         self.down: Set[int] = frozenset()  # machines that are not there at the moment
+        self.withheld: Mapping[str, int] = {}  # GPUs that others have, by the machine's name; they are not free
         self.layout = 0  # raised when machines go, come or change: look-up tables made for another one are void
         self.news: Sequence[Happened] = ()  # what happened since the last plan
         self.reasons: Mapping[str | Demand, Reason] = {}  # what was last said, of single jobs and of demands

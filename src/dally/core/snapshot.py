@@ -47,6 +47,8 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "holding": list(books.holding),
         "down": [view.topology.machine_names[machine] for machine in sorted(books.fleet.down)],
         **({"drained": sorted(books.fleet.drained)} if books.fleet.drained else {}),
+        **({"withheld": {name: [count, f"{books.fleet.masks.get(name, 0):x}"]
+                         for name, count in sorted(books.fleet.withheld.items())}} if books.fleet.withheld else {}),
         "reasons": [[text.plain(who) if isinstance(who, Demand) else who, text.plain(reason)]
                     for who, reason in books.reasons.items()],
         "timer": _plain(books.timer),
@@ -81,6 +83,9 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
             if held is not None and held not in taken:
                 taken.add(held)
                 view.free.take(held)
+    for name, (count, mask) in state.get("withheld", {}).items():
+        books.fleet.withheld[name], books.fleet.masks[name] = count, int(mask, 16)
+        view.free.take_mask(view.topology.machine_by_name[name], books.fleet.masks[name])
     for name in state["down"]:
         machine = view.topology.machine_by_name[name]
         view.free.take_mask(machine, view.free.masks[machine])

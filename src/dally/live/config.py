@@ -15,6 +15,11 @@ from dally.live.lines import Document, documents, read_text
 from dally.live.places import HOST, PORT, default_state
 from dally.live.spec import Duration, Label, Name
 
+# what the engine says to `sbatch` itself
+_NOT_YOURS = frozenset(("--hold", "--requeue", "--no-requeue", "--comment", "--job-name", "--chdir", "--export",
+                        "--nodes", "--nodelist", "--ntasks", "--ntasks-per-node", "--distribution", "--gpus",
+                        "--gpus-per-node", "--gpus-per-task", "--gres", "--output", "--error", "--array", "--time",
+                        "--wrap", "--parsable", "--test-only", "--wait"))  # fmt: skip
 _RELOAD: dict[str, Any] = {"reload": True}  # may change while the service runs
 
 
@@ -47,6 +52,7 @@ def _all_defaults(value: Any) -> Any:
 
 
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})]
+SlurmOption = Annotated[str, Field(pattern=r"^--[a-z-]+(=.*)?$", max_length=1000)]
 PathText = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
@@ -105,6 +111,24 @@ class LimitsConfig(_Part):
     streams: Annotated[int, Field(ge=1)] = 1000  # of events, at a time
 
 
+class SlurmConfig(_Part):
+    """How the engine `slurm` uses the Slurm it finds."""
+
+    options: list[SlurmOption] = []
+    srun: list[SlurmOption] = []
+    python: PathText | None = None
+    poll: Annotated[Duration, Field(gt=0)] = 1.0
+    command_timeout: Annotated[Duration, Field(gt=0)] = 20.0
+    before_reservations: Duration = 3600.0
+
+    @model_validator(mode="after")
+    def _ours(self) -> SlurmConfig:
+        for option in self.options:
+            if option.partition("=")[0] in _NOT_YOURS:
+                raise ValueError(f"options: {option.partition('=')[0]} is what the service itself says to sbatch")
+        return self
+
+
 class ServiceConfig(_Part):
     """Every field has a default: a service needs no file at all."""
 
@@ -118,7 +142,8 @@ class ServiceConfig(_Part):
     tokens: PathText | None = None
     policy: Label = Field("dally", json_schema_extra=_RELOAD)
     cluster: PathText | None = None
-    engine: Literal["local"] = "local"
+    engine: Literal["local", "slurm"] = "local"
+    slurm: SlurmConfig = SlurmConfig()
     queues: dict[Name, Annotated[QueueConfig, BeforeValidator(_all_defaults)]] = Field({}, json_schema_extra=_RELOAD)
     rules: RulesConfig = Field(RulesConfig(), json_schema_extra=_RELOAD)
     output: OutputConfig = OutputConfig()
@@ -162,6 +187,8 @@ class Configured:
             make_policy(config.policy)
         except UserError as error:
             raise self._fail("policy", error) from None
+        if config.engine != "slurm" and config.slurm != SlurmConfig():
+            raise self._fail("slurm", UserError("it counts for `engine: slurm` only"))
         if config.cluster is not None:
             from dally.catalog.clusters import load_cluster
 

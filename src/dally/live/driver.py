@@ -108,7 +108,7 @@ class Driver:
         database.begin_text(self.scheduler.view.topology)
         self.world = LiveWorld(self.scheduler.view.topology, self.engine, self.clock, self.rules)
         self.world.jobs, self.scheduler.world = self.scheduler.jobs, self.world
-        self.world.outside = self._take_in
+        self.world.outside, self.world.fleet = self._take_in, self.scheduler.books.fleet
         if self.engine.shares:
             self.world.take_turns(lambda: self.scheduler.view.groups)
         self._snapshot_at = database.instants

@@ -90,7 +90,17 @@ class Stepped(NamedTuple):
     saved: float | None = None
 
 
-Report = Began | NotBegun | Exited | Vanished | Stepped
+class Standing(NamedTuple):
+    """How a machine stands, from an engine whose machines are somebody else's to drain, and that others use too. Said
+    of every machine once, and when it changes."""
+
+    machine: str  # its whole name
+    state: Literal["up", "drained", "down"]
+    withheld: int = 0  # GPUs that others have
+
+
+AttemptReport = Began | NotBegun | Exited | Vanished | Stepped
+Report = AttemptReport | Standing
 
 
 class Engine(Protocol):

@@ -113,6 +113,8 @@ def _not_enough(view: View, job: ActiveJob, usable: int, together: dict[str, int
     total, kind = view.free.total, job.job.gpu_type
     down = len(view.down)
     broken = f"; {down} machine{'s are' if down > 1 else ' is'} down or drained" if down else ""
+    if theirs := sum(view.withheld.values()):
+        broken += f"; others have {theirs} GPU{'s' if theirs > 1 else ''}"
     if total == 0:
         return f"no GPU is free{broken}"
     if usable < job.gpus:

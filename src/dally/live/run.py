@@ -146,7 +146,9 @@ def queues_of(config: ServiceConfig) -> tuple[Queue, ...]:
 
 
 def rules_of(config: ServiceConfig) -> LiveRules:
-    return LiveRules(retries=config.rules.retries, start_timeout=config.rules.start_timeout)
+    """On Slurm it is the engine that says whether a start has failed: a controller that is away says nothing."""
+    patience = None if config.engine == "slurm" else config.rules.start_timeout
+    return LiveRules(retries=config.rules.retries, start_timeout=patience)
 
 
 def _listen(config: ServiceConfig) -> socket.socket:

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -50,16 +50,25 @@ PAGE = 500  # jobs read from the store at a time
 RECENT, RECENT_SIZE = 10_000, 16_000_000  # instants, and characters of them, kept in memory for those who watch
 
 
+class Drains(Protocol):
+    """Who drains machines, where that is not the scheduler's to decide; refuses with one of `live.errors`."""
+
+    def drain(self, machine: str, user: str) -> None: ...
+
+    def resume(self, machine: str, user: str) -> None: ...
+
+
 class Service:
     """What the API asks (live/serving.py) and `dally serve` runs."""
 
     def __init__(self, database: Database, make_engine: Callable[[], Engine], topology: Topology | None, *,
                  policy: str = "dally", rules: LiveRules | None = None, url: str = "", metrics: Any = None,
                  stop_jobs: bool = False, state: Path | None = None,
-                 queues: tuple[Queue, ...] = ()) -> None:  # fmt: skip
+                 queues: tuple[Queue, ...] = (), drains: Drains | None = None) -> None:  # fmt: skip
         self.database, self._make_engine = database, make_engine
         self._wanted, self._rules, self.url = Wanted(policy, topology, queues), rules or LiveRules(), url
         self.metrics = metrics
+        self._drains = drains
         self._state = state  # folder of the engine, where what jobs print is found
         self.stop_jobs = stop_jobs  # whether a clean stop checkpoints what runs, or lets it go on
         self.lead = Leadership(database, url)
@@ -264,6 +273,9 @@ class Service:
         driver = self._leading()
         if machine not in driver.scheduler.view.topology.machine_by_name:
             raise NotFound(f"the cluster has no machine {machine!r}")
+        if self._drains is not None:
+            (self._drains.drain if what == "drain" else self._drains.resume)(machine, user)
+            return
         self._ask(driver, {"what": what, "machine": machine, "user": user})
 
     def set_policy(self, written: str, user: str) -> None:
@@ -392,7 +404,8 @@ class Service:
             view = driver.scheduler.view
             topology, drained = view.topology, driver.scheduler.books.fleet.drained
             jobs: dict[int, list[str]] = {}
-            taken: dict[int, int] = {}
+            withheld = driver.scheduler.books.fleet.masks
+            taken = {topology.machine_by_name[name]: mask for name, mask in withheld.items()}
             for active in driver.scheduler.books.holding.values():
                 for held in (active.placement, active.leaving):
                     for machine, mask in held.slices if held is not None else ():

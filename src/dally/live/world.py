@@ -20,6 +20,7 @@ from dally.core.active import ActiveJob
 from dally.core.agenda import Agenda
 from dally.core.clock import Clock
 from dally.core.errors import UserError
+from dally.core.fleet import Fleet
 from dally.core.job import Job
 from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
@@ -29,16 +30,29 @@ from dally.core.states import ENDED, State
 from dally.core.topology import Topology, changed
 from dally.live.attempts import Attempt, Key, Leaving, Terms
 from dally.live.endings import Known, outcome
-from dally.live.engine import Began, Engine, Exited, NotBegun, Order, Program, Report, Stepped, Vanished
+from dally.live.engine import (
+    AttemptReport,
+    Began,
+    Engine,
+    Exited,
+    NotBegun,
+    Order,
+    Program,
+    Report,
+    Standing,
+    Stepped,
+    Vanished,
+)  # fmt: skip
 from dally.live.turns import Turns
 
+_STRANGERS = 60.0  # seconds that somebody whom nobody knows has to leave
 _SHORT = 60.0  # seconds; who has had its GPUs for longer has not run in vain
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
     retries: int = 0  # crashes, and starts that fail, that a job survives
-    start_timeout: float = 60.0  # seconds after which a start of which nothing is heard has failed
+    start_timeout: float | None = 60.0  # seconds after which a start of which nothing is heard has failed; None: never
     longest_wait: float = 3600.0  # seconds the engine may be left alone where nothing is due
 
 
@@ -54,6 +68,7 @@ class LiveWorld:
         self.references: dict[str, float] = {}  # seconds of a step at full speed, where that is known
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
         self.jobs: Mapping[str, ActiveJob] = {}  # of the scheduler this world serves; it counts failures and work
+        self.fleet: Fleet | None = None  # … and its machines, where the engine says how they stand
         self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
         self._look_again: float | None = None
         self._turn_ends: float | None = None
@@ -193,6 +208,9 @@ class LiveWorld:
         seen: set[str] = set()
         for _ in range(len(self._heard)):
             report = self._heard.popleft()
+            if isinstance(report, Standing):
+                self._stands(report, events)
+                continue
             if report.job in seen:
                 self._heard.append(report)
                 continue
@@ -200,6 +218,27 @@ class LiveWorld:
             self._reported(report, events)
             if len(events) > count:
                 seen.add(report.job)
+
+    def _stands(self, report: Standing, events: list[ev.Event]) -> None:
+        """What is new about a machine. Of one that is down nothing is said until it is up again."""
+        machine = self.topology.machine_by_name.get(report.machine)
+        if machine is None or self.fleet is None:
+            return
+        name, fleet = report.machine, self.fleet
+        before = "up" if machine not in fleet.down else "drained" if name in fleet.drained else "down"
+        events[:] = [event for event in events if getattr(event, "machine", None) != name]  # the last word counts
+        if report.state == "up" and before != "up":
+            events.append(ev.MachineUp(name))
+        elif report.state == "down" and before != "down" and not self._has_attempts(machine):
+            events.append(ev.MachineDown(name))
+        elif report.state != "up" and before == "up":  # of those there the engine tells one by one what became of them
+            events.append(ev.MachineDrained(name))
+        if report.withheld != fleet.withheld.get(name, 0):
+            events.append(ev.GpusWithheld(name, report.withheld))
+
+    def _has_attempts(self, machine: int) -> bool:
+        attempts = (*self._told.values(), *self._queue)
+        return any(number == machine for attempt in attempts for number, _ in attempt.placement.slices)
 
     def _taken_in(self, now: float, event: ev.Event | Requeued) -> list[ev.Event]:
         """What outside reports have to do with attempts."""
@@ -247,7 +286,7 @@ class LiveWorld:
                 return []
         return [ev.StartFailed(job_id, why.value)]
 
-    def _reported(self, report: Report, events: list[ev.Event]) -> None:
+    def _reported(self, report: AttemptReport, events: list[ev.Event]) -> None:
         attempt = self._told.get(Key(report.job, report.attempt))
         if attempt is None:
             self._stranger(report, events)
@@ -273,7 +312,7 @@ class LiveWorld:
             return False
         self._told[there.key] = there
         self.engine.adopt(*there.key)
-        self._expect_news_of(there)
+        self._expect_to_hear_of(there)
         return True
 
     def _speed(self, report: Stepped) -> float:
@@ -290,7 +329,7 @@ class LiveWorld:
         if attempt.leaving is Leaving.NOT:
             events.append(ev.Started(attempt.job))
 
-    def _stranger(self, report: Report, events: list[ev.Event]) -> None:
+    def _stranger(self, report: AttemptReport, events: list[ev.Event]) -> None:
         """Of an attempt that is over, or that nobody asked for: the scheduler finds it odd; what runs is stopped."""
         if isinstance(report, (Began, Stepped)):
             self.engine.stop(report.job, report.attempt, 0.0)
@@ -422,10 +461,7 @@ class LiveWorld:
             self.engine.start(Order(*attempt.key, attempt.placement, names, program,
                                     restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
             self._over += [attempt.follows] if attempt.follows is not None else []
-            self._expect_news_of(attempt)
-
-    def _expect_news_of(self, attempt: Attempt) -> None:
-        self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
+            self._expect_to_hear_of(attempt)
 
     def _give_turns(self, now: float) -> None:
         if self._turns is not None:
@@ -433,13 +469,17 @@ class LiveWorld:
                      if attempt.began and attempt.leaving is Leaving.NOT}  # fmt: skip
             self._turn_ends = self._turns.look(now, begun)
 
+    def _expect_to_hear_of(self, attempt: Attempt) -> None:
+        if self.rules.start_timeout is not None:
+            self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
+
     def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
         """Given up; where it turns out to run after all it is a stranger. Its GPUs count as left."""
         if self._told.get(attempt.key) is attempt and not attempt.began:
             del self._told[attempt.key]
             self._current.pop(attempt.job, None)
             self.engine.stop(*attempt.key, 0.0)
-            cause = f"nothing was heard of it for {self.rules.start_timeout:g} s"
+            cause = f"nothing was heard of it for {self.rules.start_timeout or 0.0:g} s"
             if attempt.job in self._unended:
                 self._ended(attempt, NotBegun(*attempt.key, cause), events)
 
@@ -507,7 +547,7 @@ class LiveWorld:
         attempt.began = job.state in (State.RUNNING, State.YIELDING)
         self.engine.adopt(*attempt.key)
         if job.state is State.STARTING:
-            self._expect_news_of(attempt)
+            self._expect_to_hear_of(attempt)
         elif job.state is State.LOST:
             attempt.began = True
             self._inbox.put(ev.ContactRestored(job.id))
@@ -530,7 +570,7 @@ class LiveWorld:
     def _put_out_stranger(self, key: Key) -> None:
         """What runs though nobody decided it: its GPUs are not given to anybody before it is gone."""
         self.engine.stop(*key, 0.0)
-        deadline = self.clock.now() + self.rules.start_timeout
+        deadline = self.clock.now() + (self.rules.start_timeout or _STRANGERS)
         while self.engine.running().get(key.job) == key.number and self.clock.now() < deadline:
             self._heard.extend(self.engine.observe(0.05))
 

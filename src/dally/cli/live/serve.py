@@ -23,17 +23,22 @@ if TYPE_CHECKING:
 @click.option("--policy", "-p", metavar="P", show_default="dally", help="Policy in charge at first.")
 @click.option("--cluster", "-c", metavar="C", show_default="this machine's GPUs, or 8 virtual ones",
               help="2x2x4 (racks x machines x GPUs, virtual ones of this machine), or a cluster file.")  # fmt: skip
+@click.option("--engine", type=click.Choice(["local", "slurm"]), show_default="local",
+              help="What runs the jobs: this machine, or the Slurm that its commands reach.")  # fmt: skip
 @click.option("--store", metavar="URL", show_default="SQLite in the state", help="postgresql://user@host/name.")
 @click.option("--stop", type=click.Choice(["go-on", "checkpoint"]), show_default="go-on",
               help="What becomes of running jobs when the service is stopped.")  # fmt: skip
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond this machine without TLS.")
-def command(config: Path | None, host: str | None, port: int | None, **options: Any) -> None:
-    """Schedule real jobs on this machine, and answer over HTTP, until SIGTERM or Ctrl-C.
+@click.option("--dry-run", is_flag=True, help="With --engine slurm: only watch everybody's jobs, say what the policy "
+              "would do with them, and what that would have gained. Nothing is touched, nothing served.")  # fmt: skip
+def command(config: Path | None, host: str | None, port: int | None, dry_run: bool, **options: Any) -> None:
+    """Schedule real jobs on this machine, or on a Slurm, and answer over HTTP, until SIGTERM or Ctrl-C.
 
     \b
     dally serve
     dally serve --cluster 2x2x4 --policy tiresias --port 8080
     dally serve --config dally.yaml
+    dally serve --engine slurm --dry-run
 
     SIGHUP reads the configuration again.
     """
@@ -46,4 +51,8 @@ def command(config: Path | None, host: str | None, port: int | None, **options: 
     def read() -> Configured:
         return read_config(config, {**options, "listen": listen or None})
 
+    if dry_run:
+        from dally.live.slurm.opening import watch
+
+        sys.exit(watch(read()))
     sys.exit(run(read, open_service))

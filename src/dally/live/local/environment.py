@@ -13,7 +13,7 @@ from dally.live.engine import Order
 # What the service has for itself: its own settings, secrets, and what its supervisor gave it.
 _PRIVATE = re.compile(r"DALLY_(?!URL$)|NOTIFY_SOCKET$|LISTEN_|WATCHDOG_|JOURNAL_STREAM$|INVOCATION_ID$|PGPASSFILE$|"
                       r".*(TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL)", re.IGNORECASE)  # fmt: skip
-_PORTS = range(20000, 32768)  # below those that systems hand out by themselves
+PORTS = range(20000, 32768)  # below those that systems hand out by themselves
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
@@ -69,8 +69,8 @@ def ranks(order: Order, devices: Mapping[str, Sequence[str]]) -> list[dict[str, 
 
 def free_port(taken: set[int], first: int) -> int:
     """A port nobody listens on and no attempt was given; the search begins somewhere else for everybody."""
-    for step in range(len(_PORTS)):
-        port = _PORTS[(first + step) % len(_PORTS)]
+    for step in range(len(PORTS)):
+        port = PORTS[(first + step) % len(PORTS)]
         if port in taken:
             continue
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:

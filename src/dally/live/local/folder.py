@@ -111,8 +111,9 @@ class AttemptFolder:
             os.link(self.path / "void", claim)
         return self.look().stage is Stage.VOID
 
-    def look(self) -> Look:
-        """How far it is. The lock is asked before the record: who is gone has written there all it ever will."""
+    def look(self, held: bool | None = None) -> Look:
+        """How far it is. The lock is asked before the record: who is gone has written there all it ever will. `held`:
+        whether its process lives, where somebody else knows."""
         try:
             claim = (self.path / "claim").read_text(errors="replace")
         except FileNotFoundError:
@@ -122,7 +123,7 @@ class AttemptFolder:
         if not claim.startswith("run "):
             return Look(Stage.VOID)
         try:
-            held = self._held()
+            held = self._held() if held is None else held
         except OSError as error:
             return Look(Stage.UNKNOWN, cause=str(error))
         record = shim.read_record(str(self.path / "exit"))

@@ -27,10 +27,12 @@ import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a sixth of the time to start is not worth a name
+    from collections.abc import Callable
     from typing import Any
 
 SLOT = 1024  # bytes of one of the two copies of a record; they are written in turn, so that one is always whole
 SAVED = 143  # exit code of a rank that saved its checkpoint and left
+LOOK_EVERY = 2.0  # seconds between two looks for wishes
 _SUBREAPER, _DEATH_SIGNAL = 36, 1  # of prctl(2)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -193,6 +195,7 @@ class Gang:
         self.poll = select.poll()
         self.alive: dict[int, int] = {}  # pid → rank
         self.codes: dict[int, int] = {}  # rank → how it ended, in the order they did
+        self.input: int | None = None  # what the ranks read from; None: nothing
         self.orphans: list[int] = []  # how those ended whom a rank left behind when it was asked to leave
         self.cause = ""  # why the attempt was ended, where the engine did not ask for it
         self.asked = False
@@ -236,8 +239,8 @@ class Gang:
                     os._exit(127)  # it was killed before the line above
                 if self._cgroup is not None:
                     write_to(f"{self._cgroup}/cgroup.procs", "0")
-                nothing = os.open("/dev/null", os.O_RDONLY)
-                for given, taken in ((nothing, 0), (writing, 1), (writing, 2)):
+                reads = os.open("/dev/null", os.O_RDONLY) if self.input is None else self.input
+                for given, taken in ((reads, 0), (writing, 1), (writing, 2)):
                     os.dup2(given, taken)
                 for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
@@ -312,6 +315,17 @@ class Gang:
             self.resume()
             for pid in self.alive:  # not its children: a data loader's workers must not die before the rank has saved
                 send(pid, self.order["signal"])
+
+    def signalled(self) -> bool:
+        """Whether the shim has been asked to leave since that was last looked at."""
+        try:
+            return signal.SIGTERM in os.read(self.wakes, 4096)
+        except BlockingIOError:
+            return False
+
+    def terminated(self) -> None:
+        """The shim itself was asked to leave."""
+        self.leave(self.order["grace"])
 
     def keep_time(self) -> float | None:
         """Put out who is late. Seconds until there is something to do."""
@@ -444,8 +458,9 @@ def hint(order: dict[str, Any], kind: str) -> None:
         sender.sendto(message.encode(), order["report"])
 
 
-def attend(gang: Gang, control: int, record: Record) -> None:
-    """Until all ranks are gone."""
+def attend(gang: Gang, control: int, record: Record, wishes: Callable[[], bytes] | None = None) -> None:
+    """Until all ranks are gone. `wishes`: commands from where no FIFO reaches, looked for at every signal and now and
+    then."""
     gang.poll.register(control, select.POLLIN)
     commands = b""
     while True:
@@ -453,13 +468,24 @@ def attend(gang: Gang, control: int, record: Record) -> None:
         patience = gang.keep_time()
         if gang.over():
             break
+        if wishes is not None:
+            patience = LOOK_EVERY if patience is None else min(patience, LOOK_EVERY)
+            if wish := wishes():
+                gang.obey(wish)
+                record.note(asked=wish[:5].decode(errors="replace").strip())
+                continue
         waiting = gang.asked and not gang.alive  # for those a rank left behind
         for source, _ in gang.poll.poll(20 if waiting else None if patience is None else patience * 1000 + 1):
             if source == gang.wakes:
-                if signal.SIGTERM in os.read(gang.wakes, 4096):
-                    gang.leave(gang.order["grace"])
+                if gang.signalled():
+                    if not gang.asked:
+                        record.note(asked="term")
+                    gang.terminated()
             elif source == control:
-                *whole, commands = (commands + os.read(control, 4096)).split(b"\n")
+                heard = os.read(control, 4096)
+                if not heard:  # nobody will say anything any more, which a FIFO of our own never comes to
+                    gang.poll.unregister(control)
+                *whole, commands = (commands + heard).split(b"\n")
                 for command in whole:
                     gang.obey(command)
                     if command.startswith((b"leave", b"out")):
@@ -468,7 +494,8 @@ def attend(gang: Gang, control: int, record: Record) -> None:
                 gang.pump(source)
 
 
-def run(folder: str, order: dict[str, Any], control: int) -> None:
+def run(folder: str, order: dict[str, Any], control: int, make: Callable[[dict[str, Any], Output], Gang] = Gang,
+        wishes: Callable[[], bytes] | None = None) -> None:  # fmt: skip
     record = Record(f"{folder}/exit")
     record.write(state="starting", token=order["token"], pid=os.getpid(), start=start_time(os.getpid()))
     try:
@@ -481,7 +508,7 @@ def run(folder: str, order: dict[str, Any], control: int) -> None:
         signal.signal(number, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    gang = Gang(order, output)
+    gang = make(order, output)
     try:
         cause = gang.start()
         if cause is not None:
@@ -490,10 +517,12 @@ def run(folder: str, order: dict[str, Any], control: int) -> None:
             return
         record.note(state="running")
         hint(order, "began")
-        attend(gang, control, record)
+        attend(gang, control, record, wishes)
     finally:
         gang.clean()
         gang.drain()
+    if not gang.asked and gang.signalled():  # who signals everybody at once may have hit the ranks first
+        record.note(asked="term")
     record.write(durable=True, state="exited", code=gang.code(), cause=gang.cause)
 
 

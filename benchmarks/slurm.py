@@ -1,0 +1,130 @@
+"""Sixty real training jobs on a real Slurm, four ways, three seeds; and what the simulator predicts of each.
+
+    python benchmarks/slurm.py measure       profiles and links, in a run of their own (about five minutes)
+    python benchmarks/slurm.py run           all runs that have no result yet; measures first where nobody has
+    python benchmarks/slurm.py predict       the same runs in the simulator, from what was measured
+    python benchmarks/slurm.py show          tables of what there is
+    python benchmarks/slurm.py write         docs/live-vs-simulated.md and its picture, from what there is
+
+Needs what `dally testbed up` needs (root, slurm-wlm, munge) and PyTorch. Every run's result is on disk when it ends
+(OUT/seed-N/WAY.json): `run` may be stopped and goes on. The runs of one seed go side by side, each on a bed of its own,
+so that what else this host does disturbs all ways alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
+
+from testbed.ways import WAYS
+
+SEEDS = (1, 2, 3)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("measure", "run", "predict", "show", "write", "one"), default="show")
+    parser.add_argument("--out", type=Path, default=Path("slurm-results"), help="folder of results")
+    parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], default=list(SEEDS))
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
+    parser.add_argument("--jobs", type=int, default=60)
+    parser.add_argument("--side-by-side", type=int, default=4, help="runs at a time")
+    chosen = parser.parse_args()
+    for way in chosen.ways:
+        if way not in WAYS:
+            parser.error(f"there is no way {way!r}; there are {', '.join(WAYS)}")
+    out = chosen.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    if (out / "measured" / "catalog").exists():
+        os.environ["DALLY_CATALOG"] = str(out / "measured" / "catalog")
+    if chosen.what == "measure":
+        return measure(out)
+    if chosen.what == "run":
+        return run_all(out, chosen.seeds, chosen.ways, chosen.jobs, chosen.side_by_side)
+    if chosen.what == "one":
+        return one(out, chosen.seeds[0], chosen.ways[0], chosen.jobs)
+    from testbed import predict, show
+
+    if chosen.what == "predict":
+        predict.predict_all(out, chosen.seeds, chosen.ways, chosen.jobs)
+        return show.show(out)
+    return show.show(out) if chosen.what == "show" else show.write(out)
+
+
+def measure(out: Path) -> int:
+    from testbed.calibrated import calibrate
+    from testbed.measure import measure as measured
+
+    measured(out / "measured", lambda text: print(f"measure: {text}", flush=True))
+    calibrate(out / "measured")
+    return 0
+
+
+def run_all(out: Path, seeds: list[int], ways: list[str], jobs: int, side_by_side: int) -> int:
+    if not (out / "measured" / "cluster.yaml").exists():
+        measure(out)
+    waiting = [(seed, way) for seed in seeds for way in ways if not (out / f"seed-{seed}" / f"{way}.json").exists()]
+    print(f"{len(waiting)} runs to do", flush=True)
+    running: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
+    failed = 0
+    began, told = time.monotonic(), 0.0
+    while waiting or running:
+        while waiting and len(running) < side_by_side and (not running or next(iter(running))[0] == waiting[0][0]):
+            seed, way = waiting.pop(0)
+            words = ["one", "--out", str(out), "--seeds", str(seed), "--ways", way, "--jobs", str(jobs)]
+            running[seed, way] = subprocess.Popen([sys.executable, __file__, *words])
+        time.sleep(1.0)
+        for key, process in list(running.items()):
+            if process.poll() is not None:
+                del running[key]
+                failed += process.returncode != 0
+        if time.monotonic() - told > 30:
+            told = time.monotonic()
+            now = ", ".join(f"seed {seed} {way}: {_progress(out, seed, way)}" for seed, way in running)
+            print(f"{(told - began) / 60:.1f} min; {now}; {len(waiting)} runs wait", flush=True)
+    return 1 if failed else 0
+
+
+def _progress(out: Path, seed: int, way: str) -> str:
+    try:
+        return (out / f"seed-{seed}" / way / "progress").read_text()
+    except OSError:
+        return "begins"
+
+
+def one(out: Path, seed: int, way: str, jobs: int) -> int:
+    """One run; its result is there or not, and an error is beside it."""
+    from testbed.runs import one_run, write_json
+
+    folder = out / f"seed-{seed}" / way
+    result, error = folder.with_suffix(".json"), folder.with_suffix(".error")
+    try:
+        found: dict[str, Any] = one_run(WAYS[way], seed, jobs, folder, out / "measured",
+                                        lambda text: _tell(folder, text))  # fmt: skip
+    except Exception:
+        error.write_text(traceback.format_exc())
+        print(f"seed {seed} {way}: failed, see {error}", flush=True)
+        return 1
+    write_json(result, found)
+    error.unlink(missing_ok=True)
+    host = json.dumps({key: round(value, 2) for key, value in found["host"].items()})
+    print(f"seed {seed} {way}: average JCT {found['average_jct']:.1f} s, makespan {found['makespan']:.0f} s, host {host}",
+          flush=True)  # fmt: skip
+    return 0
+
+
+def _tell(folder: Path, text: str) -> None:
+    (folder / "progress").write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Profiles of the four models, measured on a bed before any run: steps alone, in a machine, in a rack and across racks.
+
+What comes of them is all that the simulator and the service are told: a catalog of models with their measured compute
+time, a cluster file with links as calibrated, and what starting and resuming takes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dally.live.testbed.bed import Bed
+from testbed.host import Load
+from testbed.models import MODELS
+from testbed.runs import CLUSTER, Say, bed_for, finished_at, read_log, starter_in, write_json
+from testbed.ways import HERE, RANK
+
+STEPS = 14
+NAMES = tuple(sorted(MODELS))
+Wave = list[tuple[str, tuple[str, ...], int]]  # (model, nodes, GPUs on each): all at once, on links of their own
+
+
+def waves() -> list[Wave]:
+    """Gangs inside racks go side by side, since they share no link; those across racks one at a time."""
+    pairs = (("n1", "n2"), ("n3", "n4"), ("n5", "n6"), ("n7", "n8"))
+    found: list[Wave] = [
+        [(name, (f"n{k + 1}",), 1) for k, name in enumerate(NAMES)] + [(name, (f"n{k + 5}",), 2) for k, name in enumerate(NAMES)],
+        [(name, pair, 1) for name, pair in zip(NAMES, pairs, strict=True)],
+        [(name, pair, 2) for name, pair in zip(NAMES, pairs, strict=True)],
+        *([(NAMES[k], ("n1", "n2", "n3", "n4"), 2), (NAMES[k + 1], ("n5", "n6", "n7", "n8"), 2)] for k in (0, 2)),
+    ]  # fmt: skip
+    for name in NAMES:
+        found += [[(name, ("n1", "n5"), 1)], [(name, ("n2", "n6"), 2)], [(name, ("n1", "n2", "n5", "n6"), 2)]]
+    return found
+
+
+def measure(folder: Path, say: Say, steps: int = STEPS) -> dict[str, Any]:
+    """Run all waves and write measured.json, cluster.yaml and the catalog into `folder`."""
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    todo = waves()
+    with bed_for("b-measure", folder) as bed, starter_in(folder) as starter, Load() as load:
+        for number, wave in enumerate(todo):
+            say(f"wave {number + 1} of {len(todo)}")
+            rows += _wave(bed, wave, starter, logs, number, steps)
+    found = {"steps": rows, "host": load.figures(), "starts": _starts(rows)}
+    write_json(folder / "measured.json", found)
+    write_models(folder / "catalog", rows)
+    return found
+
+
+def _wave(bed: Bed, wave: Wave, starter: Path, logs: Path, number: int, steps: int) -> list[dict[str, Any]]:
+    begun, files = {}, {}
+    for index, (model, nodes, gpus) in enumerate(wave):
+        log = logs / f"{number}-{index}.jsonl"
+        log.unlink(missing_ok=True)
+        files[index], begun[index] = log, time.time()
+        bed.client("sbatch", "--parsable", "-J", model, f"-N{len(nodes)}", "-w", ",".join(nodes), f"--gres=gpu:{gpus}",
+                   f"--ntasks-per-node={gpus}", "-o", str(log.with_suffix(".txt")), "--time=10",
+                   f"--export=ALL,BENCHMARK_STARTER={starter}", str(HERE / "job.sh"), *_words(model, steps, log))  # fmt: skip
+    end = time.monotonic() + 300
+    while not all(finished_at(read_log(log)) for log in files.values()):
+        if time.monotonic() > end:
+            raise RuntimeError(f"wave {number} does not end: see {logs}")
+        time.sleep(0.3)
+    time.sleep(0.5)
+    rows = []
+    for index, (model, nodes, gpus) in enumerate(wave):
+        events = {event["event"]: event for event in read_log(files[index])}
+        rows.append({"model": model, "nodes": nodes, "gpus": gpus, "seconds": events["end"]["median"],
+                     "started": events["begin"]["time"] - begun[index],
+                     "ready": events["ready"]["time"] - events["begin"]["time"]})  # fmt: skip
+    return rows
+
+
+def _words(model: str, steps: int, log: Path) -> list[str]:
+    import sys
+
+    return [sys.executable, "-I", "-S", str(RANK), "--model", model, "--steps", str(steps), "--log", str(log)]
+
+
+def _starts(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Medians: from sbatch to the first rank's begin, and from there to its first step."""
+    return {key: statistics.median(row[key] for row in rows) for key in ("started", "ready")}
+
+
+def write_models(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """A catalog in which a layer takes its part of the step that one GPU was seen to take."""
+    folder.mkdir(parents=True, exist_ok=True)
+    models = {}
+    for name, kind in MODELS.items():
+        alone = next(row["seconds"] for row in rows if row["model"] == name and len(row["nodes"]) * row["gpus"] == 1)
+        longer = alone / kind.compute
+        models[name] = {
+            "family": "cnn", "batch_size": 1, "measured_on": "CPU", "update": 1e-6,
+            "source": "measured by benchmarks/slurm.py on a test bed",
+            "buckets": [kind.bucket] * kind.pieces,
+            "layers": [{"name": f"layer{number}", "kind": "linear", "parameters": layer.parameters,
+                        "gradient_bytes": layer.parameters * 4,
+                        "measured": {"forward": layer.forward * longer, "backward": layer.backward * longer}}
+                       for number, layer in enumerate(kind.layers)],
+        }  # fmt: skip
+    (folder / "models.yaml").write_text(yaml.safe_dump({"models": models}, sort_keys=False))
+
+
+def shaped_cluster() -> Path:
+    return CLUSTER
