@@ -23,8 +23,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
-
 from testbed.ways import WAYS
 
 SEEDS = (1, 2, 3)
@@ -32,7 +30,8 @@ SEEDS = (1, 2, 3)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("measure", "run", "predict", "show", "write", "one"), default="show")
+    whats = ("measure", "run", "predict", "show", "write", "one")
+    parser.add_argument("what", nargs="?", choices=whats, default="show")
     parser.add_argument("--out", type=Path, default=Path("slurm-results"), help="folder of results")
     parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], default=list(SEEDS))
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
@@ -117,8 +116,8 @@ def one(out: Path, seed: int, way: str, jobs: int) -> int:
     write_json(result, found)
     error.unlink(missing_ok=True)
     host = json.dumps({key: round(value, 2) for key, value in found["host"].items()})
-    print(f"seed {seed} {way}: average JCT {found['average_jct']:.1f} s, makespan {found['makespan']:.0f} s, host {host}",
-          flush=True)  # fmt: skip
+    jct, whole = found["average_jct"], found["makespan"]
+    print(f"seed {seed} {way}: average JCT {jct:.1f} s, makespan {whole:.0f} s, host {host}", flush=True)
     return 0
 
 
