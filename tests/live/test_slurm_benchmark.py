@@ -1,0 +1,61 @@
+"""A small version of benchmarks/slurm.py: ten real training jobs on a real Slurm, by Slurm itself and by Dally."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+JOBS = 10
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """What `measure` would write, had steps taken exactly their pauses: measuring takes five minutes."""
+    from testbed.measure import write_models
+    from testbed.models import MODELS
+    from testbed.ways import HERE
+
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    write_models(folder / "catalog", [{"model": kind.name, "nodes": ["n1"], "gpus": 1, "seconds": kind.compute}
+                                      for kind in MODELS.values()])  # fmt: skip
+    shutil.copy(HERE / "cluster.yaml", folder / "cluster.yaml")
+    starts = {"started": 1.0, "ready": 0.5, "leaving": 1.0}
+    (folder / "measured.json").write_text(json.dumps({"steps": [], "starts": starts}))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_ten_jobs_finish_under_slurm_and_under_dally_and_are_predicted(measured: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from testbed.stream import stream
+
+    from slurmbed import need_bed
+
+    need_bed()
+    words = [sys.executable, str(ROOT / "benchmarks" / "slurm.py")]
+    options = ["--out", str(tmp_path), "--seeds", "99", "--jobs", str(JOBS), "--ways", "slurm,dally"]
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([*words, "run", *options], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr + "".join(p.read_text() for p in tmp_path.rglob("*.error"))
+    asked = {job.name: job for job in stream(99, JOBS)}
+    for way in ("slurm", "dally"):
+        found = json.loads((tmp_path / "seed-99" / f"{way}.json").read_text())
+        assert {job["name"] for job in found["jobs"]} == set(asked)
+        for job in found["jobs"]:
+            assert job["steps_done"] == asked[job["name"]].steps, "no step is lost or done twice"
+            assert job["end"] > job["start"] >= job["submit"]
+    shutil.copy(tmp_path / "seed-99" / "slurm" / "slurm.conf", measured / "slurm.conf")
+    done = subprocess.run([*words, "predict", *options], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Dally on that Slurm" in done.stdout and "predicted" in done.stdout
