@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -42,7 +43,8 @@ def main() -> int:
         if way not in WAYS:
             parser.error(f"there is no way {way!r}; there are {', '.join(WAYS)}")
     out = chosen.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
+    if chosen.what not in ("show", "write"):
+        out.mkdir(parents=True, exist_ok=True)
     if (out / "measured" / "catalog").exists():
         os.environ["DALLY_CATALOG"] = str(out / "measured" / "catalog")
     if chosen.what == "measure":
@@ -73,9 +75,28 @@ def run_all(out: Path, seeds: list[int], ways: list[str], jobs: int, side_by_sid
         measure(out)
     waiting = [(seed, way) for seed in seeds for way in ways if not (out / f"seed-{seed}" / f"{way}.json").exists()]
     print(f"{len(waiting)} runs to do", flush=True)
-    running: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
-    failed = 0
-    began, told = time.monotonic(), 0.0
+    running: dict[Key, subprocess.Popen[bytes]] = {}
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        failed = _run_waiting(out, waiting, running, jobs, side_by_side)
+    finally:
+        for process in running.values():  # each takes its own bed down
+            process.send_signal(signal.SIGINT)
+        for process in running.values():
+            process.wait()
+    print(f"{(time.monotonic() - began) / 60:.1f} min, {failed} runs failed", flush=True)
+    return 1 if failed else 0
+
+
+Key = tuple[int, str]
+
+
+def _run_waiting(
+    out: Path, waiting: list[Key], running: dict[Key, subprocess.Popen[bytes]], jobs: int, side_by_side: int
+) -> int:
+    """All of them, those of one seed side by side; how many failed."""
+    failed, began, told = 0, time.monotonic(), 0.0
     while waiting or running:
         while waiting and len(running) < side_by_side and (not running or next(iter(running))[0] == waiting[0][0]):
             seed, way = waiting.pop(0)
@@ -90,7 +111,7 @@ def run_all(out: Path, seeds: list[int], ways: list[str], jobs: int, side_by_sid
             told = time.monotonic()
             now = ", ".join(f"seed {seed} {way}: {_progress(out, seed, way)}" for seed, way in running)
             print(f"{(told - began) / 60:.1f} min; {now}; {len(waiting)} runs wait", flush=True)
-    return 1 if failed else 0
+    return failed
 
 
 def _progress(out: Path, seed: int, way: str) -> str:

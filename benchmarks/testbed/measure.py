@@ -21,7 +21,7 @@ from testbed.models import MODELS
 from testbed.runs import Say, bed_for, finished_at, read_log, starter_in, write_json
 from testbed.ways import HERE, RANK
 
-STEPS = 14
+STEPS = 11
 LEAVE = (("language", ("n1", "n2", "n3", "n4"), 2), ("speech", ("n1", "n2"), 2), ("vision", ("n1",), 2))
 NAMES = tuple(sorted(MODELS))
 Wave = list[tuple[str, tuple[str, ...], int]]  # (model, nodes, GPUs on each): all at once, on links of their own

@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,61 @@ def measured(tmp_path: Path) -> Path:
     starts = {"started": 1.0, "ready": 0.5, "leaving": 1.0}
     (folder / "measured.json").write_text(json.dumps({"steps": [], "starts": starts}))
     return folder
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Iterator[Path]:
+    pytest.importorskip("torch")
+    if os.geteuid() != 0:
+        pytest.skip("the starter enters the namespaces of who asks: that takes root")
+    from testbed.runs import starter_in
+
+    with starter_in(tmp_path) as path:
+        yield path
+
+
+def rank(starter: Path, folder: Path, steps: int) -> subprocess.Popen[bytes]:
+    words = ["--model", "vision", "--steps", str(steps), "--log", str(folder / "log"), "--checkpoint", str(folder / "saved")]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "DALLY"))}
+    return subprocess.Popen([sys.executable, "-I", "-S", str(ROOT / "benchmarks" / "testbed" / "rank.py"), *words],
+                            env={**plain, "BENCHMARK_STARTER": str(starter)})  # fmt: skip
+
+
+def logged(folder: Path, event: str) -> list[dict[str, Any]]:
+    from testbed.runs import read_log
+
+    return [line for line in read_log(folder / "log") if line["event"] == event]
+
+
+@pytest.mark.torch
+def test_a_rank_that_is_asked_to_leave_saves_and_the_next_goes_on_from_there(starter: Path, tmp_path: Path) -> None:
+    from slurmbed import until
+
+    first = rank(starter, tmp_path, 6)
+    until(lambda: logged(tmp_path, "steps"))
+    first.terminate()
+    assert first.wait(60) == 143
+    assert rank(starter, tmp_path, 6).wait(60) == 0
+    ends = logged(tmp_path, "end")
+    assert [end["whole"] for end in ends] == [False, True]
+    assert ends[0]["steps"] + ends[1]["steps"] == 6 and ends[1]["first"] == ends[0]["steps"] > 0
+
+
+@pytest.mark.torch
+def test_when_a_rank_is_killed_the_process_that_trains_for_it_dies_too(starter: Path, tmp_path: Path) -> None:
+    from slurmbed import until
+
+    def training() -> list[str]:
+        pid = subprocess.run(["pgrep", "-f", str(starter)], capture_output=True, text=True, check=False).stdout.split()
+        return [number for number in pid if Path(f"/proc/{number}/cmdline").exists()]
+
+    until(lambda: len(training()) == 1)  # the starter itself
+    one = rank(starter, tmp_path, 100)
+    until(lambda: logged(tmp_path, "ready"))
+    assert len(training()) == 2
+    one.kill()
+    one.wait()
+    until(lambda: len(training()) == 1)
 
 
 @pytest.mark.slow
