@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 if __name__ == "__main__":  # beside the tests' own modules, as pytest has it
@@ -35,7 +36,7 @@ from slurmbed import bed
 KINDS = ("service", "controller", "slurmd", "node", "drain", "uplink", "scancel")
 CONF = ("SlurmdTimeout=10", "KillWait=5")
 
-# Says five times a second that it lives. `argv`: folder, seconds, exit code.
+# Says five times a second that it lives; goes on from what it saved. `argv`: folder, seconds, exit code.
 JOB = """
 import os, signal, sys, time
 name = "{DALLY_JOB}.{DALLY_ATTEMPT}.{RANK}".format(**os.environ)
@@ -45,9 +46,18 @@ def say(what):
 leave = []
 signal.signal(signal.SIGTERM, lambda *_: leave.append(1))
 say("begin")
-until = time.monotonic() + float(sys.argv[2])
+os.makedirs(os.environ["DALLY_CHECKPOINT"], exist_ok=True)
+saved = os.path.join(os.environ["DALLY_CHECKPOINT"], os.environ["RANK"])
+try:
+    left = float(open(saved).read())
+except OSError:
+    left = float(sys.argv[2])
+until = time.monotonic() + left
 while time.monotonic() < until:
     if leave:
+        with open(saved + ".new", "w") as new:
+            new.write(str(max(0.0, until - time.monotonic())))
+        os.replace(saved + ".new", saved)
         say("saved")
         os._exit(143)
     time.sleep(0.2)
@@ -77,7 +87,8 @@ class Tally:
 
 
 class Storm:
-    def __init__(self, made: Bed, folder: Path, seed: int, say: Callable[[str], None], cut: float) -> None:
+    def __init__(self, made: Bed, folder: Path, seed: int, say: Callable[[str], None], cut: float,
+                 policy: str) -> None:  # fmt: skip
         self.bed, self.folder, self.chance, self.say, self.cut = made, folder, random.Random(seed), say, cut
         self.seed = seed
         self.diary = folder / "diary"
@@ -87,7 +98,7 @@ class Storm:
         os.environ.update(made.environment)
         config = folder / "dally.yaml"
         config.write_text("slurm: {poll: 500ms, command_timeout: 5s}\nrules: {retries: 50, start_timeout: 30s}\n")
-        self.services = Services(self.state, 1, ("--engine", "slurm", "--config", str(config)))
+        self.services = Services(self.state, 1, ("--engine", "slurm", "--config", str(config), "--policy", policy))
         self.ids: list[str] = []
         self.cancelled: set[str] = set()
         self.tally = Tally()
@@ -108,7 +119,7 @@ class Storm:
             if numbers.random() < 0.7:
                 spec["checkpoint"] = {"grace": "10s"}
             self.ids.append(client.post("jobs", body=spec, key=f"key-{self.seed}-{number}")["id"])
-            time.sleep(numbers.random() * 1.5)
+            time.sleep(numbers.random())
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -179,11 +190,11 @@ class Storm:
         begin = time.monotonic()
         people = threading.Thread(target=self.submit, args=(jobs,))
         people.start()
-        wait_until(lambda: self.services.leader() is not None)
+        wait_until(lambda: len(self.ids) >= min(4, jobs))
         order = [kinds[number % len(kinds)] for number in range(faults)]
         self.chance.shuffle(order)
         for kind in order:
-            time.sleep(self.chance.random() * self.chance.choice((0.2, 2.0, 6.0)))
+            time.sleep(self.chance.random() * self.chance.choice((1.0, 6.0, 14.0)))
             for _ in range(30):
                 if self.strike(kind):
                     self.tally.faults[kind] += 1
@@ -207,6 +218,15 @@ class Storm:
         self.services.stop()
         self._count(rows, nodes["nodes"] if isinstance(nodes, dict) else nodes)
         return self.tally
+
+    def end(self) -> None:
+        """Nothing is left running, however it ended."""
+        for timer in self.later:
+            timer.cancel()
+        for process in self.services.processes:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
 
     def _witness(self) -> None:
         """Slurm's own books, and the machine's processes."""
@@ -246,11 +266,11 @@ class Storm:
                 wrong.append(f"job {job} began {len(attempts)} times; {row['attempts']} attempts are on record")
             spans = sorted((min(first for first, _, _ in ranks), max(last for _, last, _ in ranks), number)
                            for number, ranks in attempts.items())  # fmt: skip
-            for (_, last, one), (first, _, other) in zip(spans, spans[1:], strict=False):
+            for (_, last, one), (first, _, other) in pairwise(spans):
                 if first < last:
                     wrong.append(f"attempts {one} and {other} of job {job} lived at the same time for {last - first:.2f} s")
             if row["state"] == "finished":
-                final = attempts.get(row["attempts"], [])
+                final = attempts[max(attempts)] if attempts else []
                 if not final or any(what != "end" for _, _, what in final):
                     wrong.append(f"job {job} counts as finished, and its last attempt did not come to its end")
             elif row["state"] != "failed":
@@ -265,11 +285,16 @@ class Storm:
 
 
 def storm(folder: Path, *, faults: int, jobs: int, seed: int, cluster: str = "2x2x2", cut: float = 60.0,
-          kinds: tuple[str, ...] = KINDS, say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
+          kinds: tuple[str, ...] = KINDS, policy: str = "dally",
+          say: Callable[[str], None] = lambda text: None) -> Tally:  # fmt: skip
     kept = dict(os.environ)
     try:
         with bed(cluster, conf=CONF) as made:
-            return Storm(made, folder, seed, say, cut).run(faults, jobs, kinds)
+            over = Storm(made, folder, seed, say, cut, policy)
+            try:
+                return over.run(faults, jobs, kinds)
+            finally:
+                over.end()
     finally:
         os.environ.clear()
         os.environ.update(kept)
@@ -278,15 +303,16 @@ def storm(folder: Path, *, faults: int, jobs: int, seed: int, cluster: str = "2x
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=50)
-    parser.add_argument("--jobs", type=int, default=None, help="default: one and a half per fault")
+    parser.add_argument("--jobs", type=int, default=None, help="default: two per fault")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cluster", default="2x2x2")
     parser.add_argument("--cut", type=float, default=60.0, help="seconds that an uplink is cut for")
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--policy", default="dally")
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
-    tally = storm(given.folder, faults=given.faults, jobs=given.jobs or given.faults * 3 // 2, seed=given.seed,
-                  cluster=given.cluster, cut=given.cut, kinds=tuple(given.kinds.split(",")),
+    tally = storm(given.folder, faults=given.faults, jobs=given.jobs or given.faults * 2, seed=given.seed,
+                  cluster=given.cluster, cut=given.cut, kinds=tuple(given.kinds.split(",")), policy=given.policy,
                   say=lambda text: print(text, flush=True))  # fmt: skip
     print(tally)
     sys.exit(1 if tally.wrong else 0)

@@ -70,3 +70,26 @@ def test_others_are_let_in_only_with_tokens_and_tls(host: str) -> None:
     check_exposure(insecure, tokens=True)
     with pytest.raises(UserError, match="there are no tokens"):
         check_exposure(insecure, tokens=False)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("engine: slurm\nslurm: {options: [--nodelist=n1]}\n", "--nodelist is what the service itself says to sbatch"),
+    ("engine: slurm\nslurm: {options: [partition]}\n", "options"),
+    ("engine: slurm\nslurm: {poll: 0s}\n", "poll"),
+    ("slurm: {poll: 2s}\n", "it counts for `engine: slurm` only"),
+])  # fmt: skip
+def test_what_slurm_cannot_be_told_is_said_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "dally.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as error:
+        read_config(file).check()
+    assert said in str(error.value) and "line" in str(error.value)
+
+
+def test_slurm_is_configured_in_a_part_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "dally.yaml"
+    file.write_text("engine: slurm\nslurm: {options: [--partition=gpu, --cpus-per-gpu=8], poll: 2s, python: /usr/bin/python3}\n")
+    configured = read_config(file)
+    configured.check()
+    found = configured.config.slurm
+    assert found.options == ["--partition=gpu", "--cpus-per-gpu=8"] and found.poll == 2.0

@@ -155,8 +155,8 @@ class TimerDue(NamedTuple):
 
 Event = (
     Finished | Failed | Cancelled | Yielded | StartFailed | Interrupted | ContactLost | ContactRestored | MachineDown
-    | MachineDrained | MachineUp | GpusWithheld | MachinesChanged | QueuesSet | LeaseEnded | Started | Measured | Arrived | Held
-    | Released | TimerDue
+    | MachineDrained | MachineUp | GpusWithheld | MachinesChanged | QueuesSet | LeaseEnded | Started | Measured
+    | Arrived | Held | Released | TimerDue
 )  # fmt: skip
 
 ORDER: dict[type, int] = {

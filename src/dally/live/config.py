@@ -15,10 +15,11 @@ from dally.live.lines import Document, documents, read_text
 from dally.live.places import HOST, PORT, default_state
 from dally.live.spec import Duration, Label, Name
 
-_NOT_YOURS = frozenset(("--hold", "--requeue", "--no-requeue", "--comment", "--job-name", "--chdir", "--export", "--nodes",
-                        "--nodelist", "--ntasks", "--ntasks-per-node", "--distribution", "--gpus", "--gpus-per-node",
-                        "--gpus-per-task", "--gres", "--output", "--error", "--array", "--time", "--wrap", "--parsable",
-                        "--test-only", "--wait"))  # fmt: skip
+# what the engine says to `sbatch` itself
+_NOT_YOURS = frozenset(("--hold", "--requeue", "--no-requeue", "--comment", "--job-name", "--chdir", "--export",
+                        "--nodes", "--nodelist", "--ntasks", "--ntasks-per-node", "--distribution", "--gpus",
+                        "--gpus-per-node", "--gpus-per-task", "--gres", "--output", "--error", "--array", "--time",
+                        "--wrap", "--parsable", "--test-only", "--wait"))  # fmt: skip
 _RELOAD: dict[str, Any] = {"reload": True}  # may change while the service runs
 
 
@@ -51,6 +52,7 @@ def _all_defaults(value: Any) -> Any:
 
 
 Size = Annotated[int, BeforeValidator(_size), WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]})]
+SlurmOption = Annotated[str, Field(pattern=r"^--[a-z-]+(=.*)?$", max_length=1000)]
 PathText = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
@@ -112,8 +114,8 @@ class LimitsConfig(_Part):
 class SlurmConfig(_Part):
     """How the engine `slurm` uses the Slurm it finds."""
 
-    options: tuple[Annotated[str, Field(pattern=r"^--[a-z-]+(=.*)?$", max_length=1000)], ...] = ()
-    srun: tuple[Annotated[str, Field(pattern=r"^--[a-z-]+(=.*)?$", max_length=1000)], ...] = ()
+    options: list[SlurmOption] = []
+    srun: list[SlurmOption] = []
     python: PathText | None = None
     poll: Annotated[Duration, Field(gt=0)] = 1.0
     command_timeout: Annotated[Duration, Field(gt=0)] = 20.0

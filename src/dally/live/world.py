@@ -217,12 +217,16 @@ class LiveWorld:
         events[:] = [event for event in events if getattr(event, "machine", None) != name]  # the last word counts
         if report.state == "up" and before != "up":
             events.append(ev.MachineUp(name))
-        elif report.state == "drained" and before == "up":
-            events.append(ev.MachineDrained(name))
-        elif report.state == "down" and before != "down":
+        elif report.state == "down" and before != "down" and not self._has_attempts(machine):
             events.append(ev.MachineDown(name))
+        elif report.state != "up" and before == "up":  # of those there the engine tells one by one what became of them
+            events.append(ev.MachineDrained(name))
         if report.withheld != fleet.withheld.get(name, 0):
             events.append(ev.GpusWithheld(name, report.withheld))
+
+    def _has_attempts(self, machine: int) -> bool:
+        attempts = (*self._told.values(), *self._queue)
+        return any(number == machine for attempt in attempts for number, _ in attempt.placement.slices)
 
     def _taken_in(self, now: float, event: ev.Event | Requeued) -> list[ev.Event]:
         """What outside reports have to do with attempts."""

@@ -85,7 +85,7 @@ def entry_text(entry: Entry, topology: Topology) -> str:
 
 
 _WORDS: dict[type, str] = {ev.MachineDown: "machine down", ev.MachineDrained: "machine drained",
-                           ev.MachineUp: "machine up", ev.GpusWithheld: "others have GPUs", ev.TimerDue: "a timer rings",
+                           ev.MachineUp: "machine up", ev.GpusWithheld: "GPUs of others", ev.TimerDue: "a timer rings",
                            ev.LeaseEnded: "lease ended", ev.Yielded: "checkpoint saved", pl.WakeAt: "to be woken",
                            ev.MachinesChanged: "machines come and go"}  # fmt: skip
 _ENDS: dict[type, str] = {ev.Finished: "finished", ev.Failed: "gave up after its retries", ev.Cancelled: "cancelled"}

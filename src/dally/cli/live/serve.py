@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 @click.option("--stop", type=click.Choice(["go-on", "checkpoint"]), show_default="go-on",
               help="What becomes of running jobs when the service is stopped.")  # fmt: skip
 @click.option("--insecure", is_flag=True, default=None, help="Listen beyond this machine without TLS.")
-def command(config: Path | None, host: str | None, port: int | None, **options: Any) -> None:
-    """Schedule real jobs on this machine, and answer over HTTP, until SIGTERM or Ctrl-C.
+@click.option("--dry-run", is_flag=True, help="With --engine slurm: only watch everybody's jobs, say what the policy "
+              "would do with them, and what that would have gained. Nothing is touched, nothing served.")  # fmt: skip
+def command(config: Path | None, host: str | None, port: int | None, dry_run: bool, **options: Any) -> None:
+    """Schedule real jobs on this machine, or on a Slurm, and answer over HTTP, until SIGTERM or Ctrl-C.
 
     \b
     dally serve
     dally serve --cluster 2x2x4 --policy tiresias --port 8080
     dally serve --config dally.yaml
+    dally serve --engine slurm --dry-run
 
     SIGHUP reads the configuration again.
     """
@@ -48,4 +51,8 @@ def command(config: Path | None, host: str | None, port: int | None, **options: 
     def read() -> Configured:
         return read_config(config, {**options, "listen": listen or None})
 
+    if dry_run:
+        from dally.live.slurm.opening import watch
+
+        sys.exit(watch(read()))
     sys.exit(run(read, open_service))

@@ -5,9 +5,9 @@
 
 The first takes the attempt by linking FOLDER/claim, as the shim of the local engine does (it is that shim: shim.py lies
 beside this file), so that no job of Slurm's, be it requeued, submitted twice or by a leader of yesterday, runs an
-attempt that another one has. It obeys FOLDER/wish, a file and no FIFO, since who writes it is on another machine: looked
-at every two seconds, and at once on SIGUSR1. On several nodes its only child is `srun`, to whose standard input it
-writes what the nodes are to do. Nothing of dally is needed on a node but these two files and the folder.
+attempt that another one has. It obeys FOLDER/wish, a file and no FIFO, since who writes it is on another machine:
+looked at every two seconds, and at once on SIGUSR1. On several nodes its only child is `srun`, to whose standard input
+it writes what the nodes are to do. Nothing of dally is needed on a node but these two files and the folder.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class Steps(shim.Gang):
 
     def code(self) -> int:
         """As the nodes have it on record; who failed before being asked to leave is to blame."""
-        found = [shim.read_record(f"{self.order['folder']}/exit.{number}") for number in range(len(self.order["nodes"]))]
+        nodes = range(len(self.order["nodes"]))
+        found = [shim.read_record(f"{self.order['folder']}/exit.{number}") for number in nodes]
         ended = [record for record in found if record is not None and record.get("state") == "exited"]
         bad = [record for record in ended if record["code"] not in (0, shim.SAVED)]
         bad.sort(key=lambda record: bool(record.get("asked")))

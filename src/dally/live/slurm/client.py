@@ -1,4 +1,4 @@
-"""The only place that runs Slurm's commands. Every one of them has a time limit; every question is asked for all at once.
+"""The only place that runs Slurm's commands. Each of them has a time limit; every question is asked for all at once.
 
 A command can be answered, refused (`SlurmRefused`: the controller said no) or left without an answer (`SlurmAway`: the
 controller is down, changes over, or is slower than we wait). Nothing may be concluded from the last one, not even that
@@ -25,7 +25,8 @@ from dally.live.slurm.reading import (
 )  # fmt: skip
 
 _AWAY = re.compile(r"unable to contact|timed out|connection|zero bytes were transmitted|standby mode|communication|"
-                   r"transport endpoint|try again|temporarily unable|insane message|munge|authentication", re.I)  # fmt: skip
+                   r"transport endpoint|try again|temporarily unable|insane message|munge|authentication",
+                   re.I)  # fmt: skip
 _GONE = re.compile(r"invalid job id|already completing or completed|job has already finished", re.I)
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_CLUSTERS", "LD_LIBRARY_PATH", "TZ")
 

@@ -25,8 +25,8 @@ class SlurmCluster:
 
 
 def slurm_cluster(slurm: Slurm, text: str | None = None, remembered: Path | None = None) -> SlurmCluster:
-    """From Slurm itself, or as `text` describes it: a file of ours knows what links can do. `remembered`: where the last
-    answer is kept, for when the controller is away as the service starts."""
+    """From Slurm itself, or as `text` describes it: a file of ours knows what links can do. `remembered`: where the
+    last answer is kept, for when the controller is away as the service starts."""
     try:
         version = slurm.version()
         if version < OLDEST:
@@ -54,8 +54,12 @@ def _declared(text: str, nodes: Mapping[str, SlurmNode]) -> SlurmCluster:
     from dally.catalog.clusters.load import load_cluster
 
     topology = load_cluster(text)
+    seen: set[tuple[str, str | None]] = set()
     for machine in topology.machines:
         name, kind = node_of(machine.name)
+        if (name, kind) in seen:
+            raise UserError(f"{text}: there are two machines {name}; the name of a machine must be that of its node")
+        seen.add((name, kind))
         if name not in nodes:
             raise UserError(f"{text}: machine {machine.name} is no node of this Slurm")
         there = sum(count for each, count in nodes[name].gpus.items() if kind in (None, each))

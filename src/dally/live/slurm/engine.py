@@ -1,9 +1,9 @@
-"""The Slurm engine: every attempt is a job of Slurm's, submitted held, released, and watched through one listing of all.
+"""The Slurm engine: every attempt is a job of Slurm's, submitted held, released, and watched in one listing of all.
 
-One thread, the clerk, runs all of Slurm's commands, so that nobody else ever waits for the controller: it submits, looks
-at the whole queue, compares it with what is wanted, and tells Slurm the difference, each kind in one command. What is
-wanted stays wanted until a look shows that it is so; a command that was lost is given again. While the controller does
-not answer nothing is concluded and nothing reported; what was asked for is done when it is back.
+One thread, the clerk, runs all of Slurm's commands, so that nobody else ever waits for the controller: it submits,
+looks at the whole queue, compares it with what is wanted (comparing.py), and tells Slurm the difference, each kind in
+one command. What is wanted stays wanted until a look shows that it is so; a command that was lost is given again. While
+the controller does not answer nothing is concluded and nothing reported; what was asked for is done when it is back.
 """
 
 from __future__ import annotations
@@ -20,27 +20,25 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dally.core.topology import Topology
-from dally.live.engine import Began, NotBegun, Order, Report, Standing
+from dally.live.engine import NotBegun, Order, Report, Standing
 from dally.live.local import shim
-from dally.live.local.folder import Stage, folders, prepare_state, sweep
+from dally.live.local.folder import folders, prepare_state, sweep
 from dally.live.slurm import batch
 from dally.live.slurm.client import Slurm, SlurmAway, SlurmError, SlurmRefused
+from dally.live.slurm.comparing import Comparing
 from dally.live.slurm.folder import SlurmFolder
 from dally.live.slurm.ordering import Mark, options, plain_order, read_mark, script
 from dally.live.slurm.reading import Reservation, SlurmJob, SlurmNode
 from dally.live.slurm.standing import reserved, standings
-from dally.live.slurm.verdict import elsewhere, ended
 from dally.live.slurm.watched import Chores, SlurmRules, SlurmWatched, Submission
 
 log = logging.getLogger("dally.slurm")
 
-Key = tuple[str, int]
 _SOON = 0.15  # seconds after which one looks again where something is about to change
-_STUCK = 8.0  # seconds a job may live on in Slurm's eyes after its process has written down its end
 
 
 class SlurmEngine:
@@ -59,11 +57,9 @@ class SlurmEngine:
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)  # for who observes
         self._work = threading.Condition(self._lock)  # for the clerk
-        self._watched: dict[Key, SlurmWatched] = {}
-        self._ended: set[Key] = set()
+        self._known = Comparing(self.attempts, self.service, self.rules, self._say)
         self._reports: deque[Report] = deque()
         self._woken = self._closed = self._hinted = False
-        self._seen: dict[Key, SlurmJob] = {}  # jobs of ours in the last listing that are not over
         self._listings = 0
         self._stood: dict[str, Standing] = {}
         self._addresses: dict[str, str] = {}
@@ -71,7 +67,6 @@ class SlurmEngine:
         self._reservations: list[Reservation] = []
         self._nodes_at = self._look_at = self._sweep_at = 0.0
         self._away_since: float | None = None
-        self._seek_strangers = False
         self._socket = self._listen()
         self._clerk = threading.Thread(target=self._run, name="slurm-clerk", daemon=True)
         self._ear = threading.Thread(target=self._hear, name="slurm-hints", daemon=True)
@@ -109,18 +104,18 @@ class SlurmEngine:
         folder = SlurmFolder(self.attempts, *key)
         with self._lock:
             try:
-                taken = {int(watched.order.get("port", 0)) for watched in self._watched.values()}
+                taken = {int(watched.order.get("port", 0)) for watched in self._known.watched.values()}
                 plain = plain_order(order, folder, state=self.state, addresses=self._addresses, taken=taken,
                                     log_size=self.rules.log_size, log_files=self.rules.log_files, srun=self.rules.srun)
                 folder.prepare(plain)
                 mark = Mark(self.service, *key, plain["token"])
                 text = script(self.rules.python or sys.executable, self._programs, folder.path)
                 handed = Submission(text, options(plain, mark, order.name or order.job, folder, self.rules.options))
-                self._watched[key] = SlurmWatched(folder, plain, handed)
+                self._known.watched[key] = SlurmWatched(folder, plain, handed)
             except FileExistsError:
                 self.adopt(*key)
             except (OSError, ValueError) as error:
-                self._watched.pop(key, None)
+                self._known.watched.pop(key, None)
                 folder.never()
                 room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE,
                                                                       errno.ENFILE, errno.ENOMEM, errno.ESTALE)
@@ -130,12 +125,12 @@ class SlurmEngine:
     def stop(self, job: str, attempt: int, grace: float) -> None:
         key = (job, attempt)
         with self._lock:
-            watched = self._watched.get(key)
+            watched = self._known.watched.get(key)
             if watched is None:
                 folder = SlurmFolder(self.attempts, *key)
-                if key in self._ended or not (folder.path.exists() or key in self._seen):
+                if key in self._known.ended or not (folder.path.exists() or key in self._known.seen):
                     return
-                watched = self._watched[key] = SlurmWatched(folder, folder.order())
+                watched = self._known.watched[key] = SlurmWatched(folder, folder.order())
             self._ask(watched, grace)
             self._hinted = True
             self._work.notify()
@@ -159,18 +154,18 @@ class SlurmEngine:
     def adopt(self, job: str, attempt: int) -> None:
         key = (job, attempt)
         with self._lock:
-            watched = self._watched.get(key)
+            watched = self._known.watched.get(key)
             if watched is None:
                 folder = SlurmFolder(self.attempts, *key)
-                watched = self._watched[key] = SlurmWatched(folder, folder.order())
+                watched = self._known.watched[key] = SlurmWatched(folder, folder.order())
             watched.anew()
-            self._ended.discard(key)
+            self._known.ended.discard(key)
             self._hinted = True
             self._work.notify()
 
     def forget(self, job: str, attempt: int) -> None:
         with self._lock:
-            if (job, attempt) not in self._watched:
+            if (job, attempt) not in self._known.watched:
                 SlurmFolder(self.attempts, job, attempt).forget()
 
     # --- what it tells --------------------------------------------------------------------------------------------
@@ -203,9 +198,9 @@ class SlurmEngine:
                 self._work.notify()
                 self._news.wait_for(lambda: self._listings or self._away_since or self._closed,
                                     self.slurm.timeout + 5.0)  # fmt: skip
-                self._seek_strangers = not self._listings
+                self._known.seek_strangers = not self._listings
             found: dict[str, int] = {}
-            for job, attempt in self._seen:
+            for job, attempt in self._known.seen:
                 found[job] = max(attempt, found.get(job, 0))
             return found
 
@@ -218,7 +213,7 @@ class SlurmEngine:
                     return
                 now = time.monotonic()
                 due = now >= self._look_at or (self._hinted and self._away_since is None)
-                handed = [watched for watched in self._watched.values()
+                handed = [watched for watched in self._known.watched.values()
                           if watched.submission is not None and not watched.submission.tried]  # fmt: skip
                 if not due and not handed:
                     self._work.wait(self._look_at - now)
@@ -249,7 +244,8 @@ class SlurmEngine:
                 with self._lock:
                     watched.submission, watched.cause = None, f"Slurm does not take it: {error}"
                     if watched.folder.never():
-                        self._over(watched, NotBegun(*watched.key, watched.cause, void=not _own_fault(str(error))))
+                        void = not _own_fault(str(error))
+                        self._known.over(watched, NotBegun(*watched.key, watched.cause, void))
                 log.warning("job %s, attempt %d: Slurm does not take it: %s", *watched.key, error)
                 continue
             watched.folder.note_id(watched.id)
@@ -278,13 +274,16 @@ class SlurmEngine:
             log.info("Slurm answers again after %.0f s", time.monotonic() - self._away_since)
         chores = Chores()
         with self._lock:
-            self._away_since = None
-            soon = self._compare(jobs, chores)
+            if self._away_since is not None:
+                self._away_since = None
+                for watched in self._known.watched.values():
+                    watched.anew_after_silence()
+            soon = self._known.compare(jobs, chores)
             self._stand(jobs)
             self._listings += 1
             self._news.notify_all()
         soon |= self._tell(chores)
-        pause = max(_SOON, took) if soon else max(self.rules.poll, took / self.rules.share)
+        pause = max(_SOON, 2 * took) if soon else max(self.rules.poll, took / self.rules.share)
         self._look_at = begin + took + pause
         if begin >= self._sweep_at:
             self._sweep_at = begin + 600.0
@@ -301,156 +300,23 @@ class SlurmEngine:
 
     def _tell(self, chores: Chores) -> bool:
         told = False
-        for command, ids in ((self.slurm.release, chores.release), (self.slurm.nudge, chores.nudge),
-                             (self.slurm.cancel, chores.cancel)):  # fmt: skip
-            if ids:
-                try:
-                    command(ids)
-                    told = True
-                except SlurmError as error:  # wanted all the same, and told again after the next look
-                    log.warning("Slurm did not do what it was told (%s)", error)
-        return told
+        for command, those in ((self.slurm.release, chores.release), (self.slurm.nudge, chores.nudge)):
+            if those and self._told(command, [watched.id for watched in those if watched.id is not None]):
+                told = True
+                for watched in those:
+                    if command == self.slurm.release:
+                        watched.released = True
+                    else:
+                        watched.nudge = False
+        return (bool(chores.cancel) and self._told(self.slurm.cancel, chores.cancel)) or told
 
-    def _compare(self, jobs: Sequence[SlurmJob], chores: Chores) -> bool:
-        """What Slurm says with what is wanted; True if something is about to change."""
-        ours: dict[Key, list[SlurmJob]] = {}
-        uid = os.getuid()
-        for job in jobs:
-            mark = read_mark(job.comment) if job.uid == uid else None
-            if mark is not None and mark.service == self.service:
-                ours.setdefault((mark.job, mark.attempt), []).append(job)
-        by_id = {job.id: job for job in jobs if job.uid == uid}
-        self._seen = {key: living[0] for key, found in ours.items()
-                      if (living := [job for job in found if not job.over])}  # fmt: skip
-        soon = False
-        for key, watched in list(self._watched.items()):
-            found = ours.get(key, [])
-            if watched.id is not None and watched.id in by_id and by_id[watched.id] not in found:
-                found = [by_id[watched.id], *found]  # its comment was edited
-            soon |= self._judge(watched, found, chores)
-        for key, found in ours.items():
-            if key not in self._watched:
-                self._unknown(key, found, chores)
-        self._seek_strangers = False
-        return soon
-
-    def _unknown(self, key: Key, found: Sequence[SlurmJob], chores: Chores) -> None:
-        """Jobs of ours that this engine does not watch. What was given up or is over is ended; of what another service
-        may have started, and this one not know yet, nothing is touched. Strangers are sought when an engine comes up,
-        by `running`, or by the first look that succeeds after it."""
-        living = [job.id for job in found if not job.over]
-        if not living:
-            return
-        folder = SlurmFolder(self.attempts, *key)
-        if key in self._ended or folder.seen(alive=True).stage is Stage.VOID:
-            chores.cancel += living
-        elif self._seek_strangers:
-            self._say(Began(*key))  # nobody decided this: whoever hears of it puts it out
-
-    def _judge(self, watched: SlurmWatched, found: list[SlurmJob], chores: Chores) -> bool:
-        job = next((each for each in found if each.id == watched.id), None)
-        if job is None and found:  # handed in by somebody who did not live to write down its id
-            job = next((each for each in found if not each.over), found[-1])
-            watched.id, watched.submission = job.id, None
-            watched.folder.note_id(job.id)
-        chores.cancel += [each.id for each in found if each is not job and not each.over]  # handed in twice
-        if watched.submission is not None:
-            return self._not_there(watched)
-        if job is None:
-            return self._gone(watched, None)
-        if job.waiting:
-            return self._pending(watched, job, chores)
-        if job.active:
-            return self._alive(watched, job, chores)
-        return self._gone(watched, job)
-
-    def _not_there(self, watched: SlurmWatched) -> bool:
-        """To be handed in, and Slurm has not got it."""
-        assert watched.submission is not None
-        if watched.asked and watched.folder.never():
-            self._over(watched, NotBegun(*watched.key, "it never began", void=True))
-        watched.submission.tried = False
-        return True
-
-    def _pending(self, watched: SlurmWatched, job: SlurmJob, chores: Chores) -> bool:
-        if watched.began or job.restarts or watched.folder.seen(alive=True).stage not in (Stage.UNCLAIMED, Stage.VOID):
-            watched.requeued = True  # an attempt runs once: whoever wants it again gets another one
-            chores.cancel.append(job.id)
-            return True
-        if watched.asked or watched.cause:
-            if watched.folder.never():
-                chores.cancel.append(job.id)
-            return True
-        if job.held and not watched.released:
-            watched.released = True
-            chores.release.append(job.id)
-            return True
-        if watched.since("waits_since") > self.rules.start_timeout and watched.folder.never():
-            watched.cause = (f"Slurm did not start its job {job.id} within {self.rules.start_timeout:g} s: "
-                             f"{job.reason or 'no reason given'}")  # fmt: skip
-            chores.cancel.append(job.id)
-        return watched.since("waits_since") < 3.0
-
-    def _alive(self, watched: SlurmWatched, job: SlurmJob, chores: Chores) -> bool:
-        seen = watched.folder.seen(alive=True)
-        if not watched.asked and not watched.cause and (why := elsewhere(job, watched.nodes)):
-            log.warning("job %s, attempt %d: %s", *watched.key, why)
-            watched.cause = why
-            watched.folder.never()
-            watched.folder.wish("out")
-            watched.deadline = 0.0
-        if seen.stage in (Stage.RUNNING, Stage.OVER):
-            self._begun(watched)
-        if watched.nudge:
-            watched.nudge = False
-            chores.nudge.append(job.id)
-        late = watched.deadline is not None and time.monotonic() > watched.deadline
-        if late or seen.stage is Stage.VOID or (seen.stage is Stage.OVER and watched.since("over_since") > _STUCK):
-            if job.state != "COMPLETING":
-                chores.cancel.append(job.id)
-            watched.deadline = time.monotonic() + self.rules.stubborn if late else watched.deadline
-        return seen.stage is not Stage.RUNNING or watched.asked
-
-    def _gone(self, watched: SlurmWatched, job: SlurmJob | None) -> bool:
-        """Its job is over, or Slurm does not know it. If no end is on record, its process may be alive where Slurm
-        cannot see it, behind a dead slurmd or a cut link: it is told to go, and has a while to obey."""
-        folder = watched.folder
-        seen = folder.seen(alive=False)
-        if seen.stage is Stage.UNCLAIMED:
-            if not folder.never():
-                return True
-            seen = folder.seen(alive=False)
-        if seen.stage is Stage.UNKNOWN:
+    def _told(self, command: Callable[[Sequence[int]], None], ids: Sequence[int]) -> bool:
+        try:
+            command(ids)
+        except SlurmError as error:  # wanted all the same, and told again after the next look
+            log.warning("Slurm did not do what it was told (%s)", error)
             return False
-        if seen.stage in (Stage.GONE, Stage.STARTING, Stage.RUNNING) and not seen.cause == "its record is gone":
-            waited = watched.since("gone_since")
-            folder.wish("out")
-            if waited < self.rules.settle or (folder.locked and waited < self.rules.linger):
-                return False
-        report = ended(watched.key, job, seen, watched.told())
-        if not isinstance(report, NotBegun):
-            self._begun(watched)
-        watched.read_progress()
-        self._steps(watched)
-        self._over(watched, report)
         return True
-
-    def _begun(self, watched: SlurmWatched) -> None:
-        if not watched.began:
-            watched.began = True
-            self._say(Began(*watched.key))
-        watched.read_progress()
-        self._steps(watched, self.rules.steps_every)
-
-    def _steps(self, watched: SlurmWatched, every: float = 0.0) -> None:
-        report = watched.steps(every)
-        if report is not None and watched.began:
-            self._say(report)
-
-    def _over(self, watched: SlurmWatched, report: Report) -> None:
-        self._ended.add(watched.key)
-        self._watched.pop(watched.key, None)
-        self._say(report)
 
     def _stand(self, jobs: Sequence[SlurmJob]) -> None:
         """Machines whose standing has changed."""
@@ -458,9 +324,10 @@ class SlurmEngine:
         uid = os.getuid()
         ours = {job.id for job in jobs if job.uid == uid and (mark := read_mark(job.comment)) is not None
                 and mark.service == self.service}  # fmt: skip
-        ours |= {watched.id for watched in self._watched.values() if watched.id is not None}
+        ours |= {watched.id for watched in self._known.watched.values() if watched.id is not None}
         held = reserved(self._reservations, time.time(), self.rules.before_reservations, self.rules.reservations)
-        for standing in standings(self.topology, self._nodes, jobs, ours, held):
+        under_way = {node for watched in self._known.watched.values() for node in watched.nodes}
+        for standing in standings(self.topology, self._nodes, jobs, ours, held, under_way):
             if self._stood.get(standing.machine) != standing:
                 self._stood[standing.machine] = standing
                 self._say(standing)
@@ -478,13 +345,13 @@ class SlurmEngine:
             except (ValueError, KeyError, TypeError):
                 continue
             with self._lock:
-                watched = self._watched.get(key)
+                watched = self._known.watched.get(key)
                 if watched is None:
                     continue
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     if message["kind"] == "step":
                         watched.hear(message)
-                        self._steps(watched, self.rules.steps_every)
+                        self._known.steps(watched, self.rules.steps_every)
                     else:
                         self._hinted = True
                         self._work.notify()
@@ -505,9 +372,9 @@ class SlurmEngine:
         with self._lock:
             for folder in folders(self.attempts):
                 key = (folder.job, folder.attempt)
-                if key in self._seen or key in self._watched:
+                if key in self._known.seen or key in self._known.watched:
                     self.stop(*key, 0.0)
-            while self._watched or self._seen:
+            while self._known.watched or self._known.seen:
                 self._hinted = True
                 self._work.notify()
                 self._news.wait(0.5)

@@ -14,16 +14,14 @@ _DOWN = frozenset(("DOWN", "ERROR", "UNKNOWN", "FUTURE"))
 # Nothing new is started there, by Slurm neither; what runs goes on.
 _CLOSED = frozenset(("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "NOT_RESPONDING", "MAINTENANCE", "MAINT",
                      "RESERVED", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP",
-                     "REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "INVALID_REG", "INVAL", "BLOCKED", "CLOUD_DOWN"))  # fmt: skip
+                     "REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "INVALID_REG", "INVAL", "BLOCKED"))  # fmt: skip
 
 
-def state_of(node: SlurmNode | None, *, ours_run: bool, own: bool = False) -> Literal["up", "drained", "down"]:
-    """A node is down when Slurm says so and none of our jobs is left there: until then nobody knows what became of them.
-    `own`: we are in the reservation that holds it."""
-    if node is None:
-        return "drained" if ours_run else "down"
-    if node.state in _DOWN or "INVALID_REG" in node.flags or "POWERED_DOWN" in node.flags:
-        return "drained" if ours_run else "down"
+def state_of(node: SlurmNode | None, *, ours: bool, own: bool = False) -> Literal["up", "drained", "down"]:
+    """A node is down when Slurm says so and no attempt of ours is under way there: until then it gets nothing new, and
+    what became of them is told of each. `own`: we are in the reservation that holds it."""
+    if node is None or node.state in _DOWN or node.flags & {"INVALID_REG", "POWERED_DOWN"}:
+        return "drained" if ours else "down"
     closed = (node.flags | {node.state}) & _CLOSED
     if own:
         closed -= {"RESERVED", "MAINTENANCE", "MAINT"}
@@ -53,16 +51,17 @@ def used_by_others(jobs: Iterable[SlurmJob], ours: Collection[int]) -> dict[str,
 
 
 def standings(topology: Topology, nodes: Sequence[SlurmNode], jobs: Sequence[SlurmJob], ours: Collection[int],
-              held: Mapping[str, bool]) -> list[Standing]:  # fmt: skip
-    """Of every machine of the topology. `held`: nodes that reservations hold (`reserved`)."""
+              held: Mapping[str, bool], under_way: Collection[str] = ()) -> list[Standing]:  # fmt: skip
+    """Of every machine of the topology. `held`: nodes that reservations hold (`reserved`); `under_way`: nodes with an
+    attempt of ours, begun or not."""
     by_name = {node.name: node for node in nodes}
-    running = {node for job in jobs if job.active and job.id in ours for node in job.nodes}
+    running = {node for job in jobs if job.active and job.id in ours for node in job.nodes} | set(under_way)
     others = used_by_others(jobs, ours)
     found: list[Standing] = []
     for machine in topology.machines:
         name, kind = node_of(machine.name)
         node = by_name.get(name)
-        state = state_of(node, ours_run=name in running, own=held.get(name, False))
+        state = state_of(node, ours=name in running, own=held.get(name, False))
         if state == "up" and name in held and not held[name]:
             state = "drained"
         taken = _of_kind(others.get(name, {}), kind)

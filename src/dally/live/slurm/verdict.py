@@ -1,7 +1,7 @@
 """What became of an attempt, from two witnesses: the folder it writes into, and what Slurm says of its job.
 
-Slurm knows who has GPUs and who is gone; the folder knows whether the attempt ever began and how it ended. An attempt is
-over when both agree, or when Slurm says that its job is over and nothing of it can be alive any more.
+Slurm knows who has GPUs and who is gone; the folder knows whether the attempt ever began and how it ended. An attempt
+is over when both agree, or when Slurm says that its job is over and nothing of it can be alive any more.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ def _never(called: str, state: str, told: Told) -> str:
         return f"{called} was cancelled behind our back (scancel) before it began"
     if state in ("FAILED", "OUT_OF_MEMORY") and told.complaint:
         return f"{called} could not start it: {told.complaint}"
+    if told.requeued:
+        return f"{called} was put back into Slurm's queue before it began"
     if told.asked or not state:
         return "it never began"
     return f"{called} ended as {state} before it began"

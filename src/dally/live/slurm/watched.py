@@ -51,8 +51,8 @@ class Submission:
 class SlurmWatched(Watched):
     """An attempt whose end has not been reported."""
 
-    __slots__ = ("cause", "deadline", "gone_since", "id", "nudge", "over_since", "released", "requeued", "submission",
-                 "waits_since")  # fmt: skip
+    __slots__ = ("alive_since", "asked_since", "cause", "deadline", "gone_since", "id", "nudge", "over_since",
+                 "released", "requeued", "submission", "waits_since")  # fmt: skip
     folder: SlurmFolder
 
     def __init__(self, folder: SlurmFolder, order: dict[str, Any], submission: Submission | None = None) -> None:
@@ -64,6 +64,8 @@ class SlurmWatched(Watched):
         self.cause = ""  # why this engine ends it
         self.requeued = False
         self.deadline: float | None = None  # when Slurm is told to end it
+        self.alive_since: float | None = None  # that Slurm says it has its nodes
+        self.asked_since: float | None = None  # that it was asked to leave, while it runs
         self.waits_since: float | None = None  # that it is released and pending
         self.over_since: float | None = None  # that its record is complete and Slurm says it runs
         self.gone_since: float | None = None  # that Slurm has given it up
@@ -87,10 +89,15 @@ class SlurmWatched(Watched):
         return time.monotonic() - found
 
 
+    def anew_after_silence(self) -> None:
+        """Nobody could do anything while the controller was away: what is given time begins again."""
+        self.alive_since = self.waits_since = self.over_since = self.gone_since = None
+
+
 @dataclass(slots=True)
 class Chores:
     """What Slurm is to be told after a look, each in one command for all."""
 
-    release: list[int] = field(default_factory=list)
-    nudge: list[int] = field(default_factory=list)
+    release: list[SlurmWatched] = field(default_factory=list)
+    nudge: list[SlurmWatched] = field(default_factory=list)
     cancel: list[int] = field(default_factory=list)
