@@ -27,6 +27,7 @@ from pathlib import Path
 
 from dally.catalog.clusters.hostlist import expand
 from dally.core import events as ev
+from dally.core.errors import UserError
 from dally.core.free import lowest_gpus
 from dally.core.job import Job, Truth
 from dally.core.journal import Instant, Journal
@@ -97,7 +98,7 @@ def on_slurm(bed: Bed, asked: Sequence[Asked]) -> dict[str, Ran]:
         if job.switches is not None:
             words.append(f"--switches=1@0:{job.switches:02}")
         numbers[bed.client(*words, "--wrap", f"sleep {job.seconds}").strip()] = job.name
-    while bed.client("squeue", "-h", "-o", "%i").strip():
+    while _queued(bed):
         time.sleep(1.0)
     bed.wait_until_idle()
     text = (bed.folder / "log" / "completed.log").read_text()
@@ -121,6 +122,14 @@ def _jobs(asked: Sequence[Asked], ran: dict[str, Ran], release: float = 0.0) -> 
                    wait=None if job.switches is None else float(job.switches))  # fmt: skip
         pairs.append((made, Truth(real.end - real.start + release)))
     return sorted(pairs, key=lambda pair: pair[0].submit_time)
+
+
+def _queued(bed: Bed) -> bool:
+    """Whether somebody waits or runs; a controller that is slow to answer is asked again."""
+    try:
+        return bool(bed.client("squeue", "-h", "-o", "%i").strip())
+    except UserError:
+        return True
 
 
 def in_simulator(policy: str, topology: Topology, nodes: Sequence[str], asked: Sequence[Asked],

@@ -34,6 +34,16 @@ def modelled(made: Trace) -> Trace:
     models = ("vgg16", "resnet50", "bert", "alexnet", "unheard-of")
     jobs = [replace(job, model=models[i % len(models)]) for i, job in enumerate(made.jobs)]
     return Trace(made.name, made.format, jobs, made.truths)
+
+
+def with_limits(made: Trace) -> Trace:
+    """The same jobs, of two users and two partitions, with limits and some with a wish for one rack."""
+    jobs = [replace(job, declared_duration=60.0 * (1 + i % 9), user=("ann", "bob", None)[i % 3],
+                    tenant="paid" if i % 5 == 0 else "free", prefers="rack" if i % 4 == 0 else None,
+                    wait=90.0 if i % 8 == 0 else None) for i, job in enumerate(made.jobs)]
+    return Trace(made.name, made.format, jobs, made.truths)
+
+
 def elastic(made: Trace, every: int = 3) -> Trace:
     """Every third job can run on up to twice its GPUs."""
     jobs = [replace(j, max_gpus=2 * j.gpus) if i % every == 0 else j for i, j in enumerate(made.jobs)]
@@ -78,6 +88,10 @@ RUNS: dict[str, tuple[Trace, Topology, str, str, tuple[float, float], Faults | N
                  "level-penalty[cluster=3]", (2, 3), outages(RACKS, {1: [(150, 400)]}, checkpoint_interval=60)),
     "tiresias-released": (seeded_trace(6, span=300), RACKS,
                           "tiresias[variant=released,thresholds=100/300,promote=1]", "ideal", (0, 0), None),
+    "slurm": (with_limits(eventful(seeded_trace(8, jobs=40, sizes=(1, 1, 2, 3, 4, 8), span=900, longest=500))), RACKS,
+              "slurm[bf_interval=10,priority=multifactor,weight_age=1000,weight_fairshare=500,calc_period=1m,max_age=10m,"
+              "tiers=paid:2/free:1,preempt=partition]", "level-penalty[rack=2,cluster=4]", (2, 3),
+              outages(RACKS, {1: [(250, 400)]}, checkpoint_interval=60)),
     "las": (seeded_trace(4, span=200), RACKS, "las[quantum=1m]", "ideal", (2, 3), None),
     "gandiva": (elastic(eventful(seeded_trace(7, jobs=40, span=900, longest=500))), RACKS,
                 "gandiva[minibatches=5,quantum=10,grow_after=20,starvation=150]", "level-penalty[rack=2,cluster=4]",

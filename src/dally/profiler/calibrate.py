@@ -147,8 +147,8 @@ def _fitted(topology: Topology, fit: Sequence[MeasuredStep], crossed: Sequence[i
         candidate[level] = replace(levels[level], **{field: getattr(levels[level], field) * times})
         return candidate
 
-    # A link that is not the narrowest on a step's way is not felt until it is far narrower: so bandwidths are first looked
-    # for over their whole range, and before latencies, which would otherwise be made to explain what is missing.
+    # A link that is not the narrowest on a step's way is not felt until it is far narrower: so bandwidths are first
+    # looked for over their whole range, and before latencies, which would be made to explain what is missing.
     best = loss(levels)
     for field in ("bandwidth", "bandwidth", "latency", "bandwidth", "latency"):
         for level in crossed:

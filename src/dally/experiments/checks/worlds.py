@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import types
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -51,11 +52,12 @@ def variants(name: str) -> list[str]:
     found = [name]
     for field in dataclasses.fields(maker.Options):
         hint, default = hints[field.name], field.default
-        if hint is bool:
-            found.append(f"{name}[{field.name}={'false' if default else 'true'}]")
-        elif typing.get_origin(hint) is typing.Literal:
-            found += [f"{name}[{field.name}={value}]" for value in typing.get_args(hint) if value != default]
-        elif isinstance(default, float) and field.metadata.get("unit") == "s":
+        for kind in typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,):
+            if kind is bool:
+                found.append(f"{name}[{field.name}={'false' if default else 'true'}]")
+            elif typing.get_origin(kind) is typing.Literal:
+                found += [f"{name}[{field.name}={value}]" for value in typing.get_args(kind) if value != default]
+        if isinstance(default, float) and field.metadata.get("unit") == "s":
             found += [f"{name}[{field.name}={default / 100!r}]"]
     return [text for text in found if text == name or _accepted(text)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dally.core.placement import Placement
@@ -32,25 +32,29 @@ def will_run(nodes: Nodes, room: RoomLater, ends: Sequence[End], demand: Demand,
              near: str | None, now: float) -> Answer | None:  # fmt: skip
     """The jobs on these nodes are let end one after the other, those that end close together at once, until it fits.
 
-    The later, the coarser: after each look the window is twice as wide, so that a start may be foreseen too late, and
-    never too early as long as limits are kept."""
-    window, edge = FIRST_WINDOW, 0.0
-    mine = [end for end in ends if end.nodes & allowed]
-    index = 0
-    while index < len(mine):
-        if not edge:
-            edge = mine[0].time - mine[0].time % window + window
-        last = mine[index]
-        while True:
-            last = mine[index]
-            room.give(last.placement)
-            index += 1
-            if index == len(mine) or mine[index].time > edge + window:
-                break
-        window *= 2.0
-        while index < len(mine) and mine[index].time > edge + window:
-            window *= 2.0
+    The later, the coarser: a start may be foreseen too late, and never too early as long as limits are kept."""
+    for together in groups([end for end in ends if end.nodes & allowed]):
+        for end in together:
+            room.give(end.placement)
         chosen = nodes.find(room, demand, partition, allowed, near)
         if chosen is not None:
-            return Answer(last.time if last.time > now else max(last.time + KILL_WAIT, now + 1.0), chosen)
+            last = together[-1].time
+            return Answer(last if last > now else max(last + KILL_WAIT, now + 1.0), chosen)
     return None
+
+
+def groups(ends: Sequence[End]) -> Iterator[Sequence[End]]:
+    """Jobs that are taken to end at once: those within a window that begins at the first end, on a grid of its own
+    width, and is twice as wide at each step, or wide enough to hold the next end."""
+    window = FIRST_WINDOW
+    edge = ends[0].time - ends[0].time % window + window if ends else 0.0
+    begin = 0
+    while begin < len(ends):
+        stop = begin + 1
+        while stop < len(ends) and ends[stop].time <= edge + window:
+            stop += 1
+        yield ends[begin:stop]
+        window *= 2.0
+        while stop < len(ends) and ends[stop].time > edge + window:
+            window *= 2.0
+        begin = stop

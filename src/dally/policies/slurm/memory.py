@@ -26,7 +26,6 @@ class SlurmMemory(Memory):
     limits: Table[str, float]  # jobs that have GPUs → when their time limit ends
     usage: Table[str, Usage]
     fair: Table[str, float]  # fair-share factors as last calculated
-    waited: Table[str, float]  # jobs that wait for switches → since when
     told: Table[str, bool]  # jobs that were told their planned start
 
 
@@ -40,8 +39,3 @@ def book(memory: SlurmMemory, who: str, gpus: int, now: float, half_life: float)
     """So many GPUs more (or less) are in use by an association from now on."""
     before = memory.usage.get(who, NO_USAGE)
     memory.usage[who] = (decayed(before, now, half_life), max(0.0, before[1] + gpus), now)
-
-
-def forget(memory: SlurmMemory, job_id: str) -> None:
-    memory.waited.pop(job_id, None)
-    memory.told.pop(job_id, None)

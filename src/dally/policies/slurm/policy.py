@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -17,7 +17,7 @@ from dally.core.ranking import Rank
 from dally.core.told import DURATIONS
 from dally.policies.options import option, written
 from dally.policies.slurm.conf import read_settings
-from dally.policies.slurm.memory import GONE, SlurmMemory, forget, note
+from dally.policies.slurm.memory import GONE, SlurmMemory, note
 from dally.policies.slurm.nodes import Nodes
 from dally.policies.slurm.priority import association, decayed, fair_shares
 from dally.policies.slurm.rules import SlurmRules
@@ -104,11 +104,10 @@ class Slurm(PolicyBase):
             if isinstance(entry, pl.Start):
                 job = view.job(entry.job)
                 rules.began(memory, view, job, now, job.last_change)
-                forget(memory, job.id)
+                memory.told.pop(job.id, None)
             elif isinstance(entry, GONE):
                 rules.ended(memory, view, entry.job, now)
-                if isinstance(entry, (ev.Finished, ev.Failed, ev.Cancelled)):
-                    forget(memory, entry.job)
+                memory.told.pop(entry.job, None)
         settings = rules.settings
         if settings.ages and now >= memory.calculated + settings.calc_period:
             self._calculate(view, memory, now)
@@ -143,9 +142,7 @@ class Slurm(PolicyBase):
         settings = self.rules.settings
         if now >= memory.timer:
             memory.wanted = memory.changed = True
-            memory.timer = min((until for job_id, since in memory.waited.items() if job_id in view.waiting
-                                and (until := since + self.rules.switch_wait(view.job(job_id).demand)) > now),
-                               default=float("inf"))  # fmt: skip
+            memory.timer = math.inf  # who still waits says so again when it is looked at
         with view.free.trial() as free:
             turn = Turn(self.rules, self._nodes, view, memory, free, now)
             if memory.wanted and now >= memory.main + settings.batch_sched_delay:
@@ -168,7 +165,7 @@ class Slurm(PolicyBase):
         if settings.ages:
             times.append(memory.calculated + settings.calc_period)
         due = min(times)
-        return [pl.WakeAt(due)] if now < due < float("inf") else []
+        return [pl.WakeAt(due)] if now < due < math.inf else []
 
 
 def _settings(options: Any) -> tuple[Settings, list[str]]:

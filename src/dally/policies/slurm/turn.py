@@ -13,7 +13,7 @@ from dally.core.policy import View
 from dally.core.reasons import Reason, Token
 from dally.core.units import show_time
 from dally.policies.slurm.ends import Answer, End, will_run
-from dally.policies.slurm.memory import SlurmMemory, forget
+from dally.policies.slurm.memory import SlurmMemory
 from dally.policies.slurm.nodes import Chosen, Nodes, RoomLater, RoomNow, nodes_of
 from dally.policies.slurm.rules import SlurmRules
 from dally.policies.slurm.settings import Partition
@@ -67,7 +67,7 @@ class Turn:
         self.starts.append(Start(job.id, placement))
         self.started.add(job.id)
         self.rules.began(self.memory, self.view, job, self.now, self.now)
-        forget(self.memory, job.id)
+        self.memory.told.pop(job.id, None)
         self.reasons.pop(job.id, None)
         if self._ends is not None:
             self._ends.append(End(self.memory.limits[job.id], job.id, placement, nodes_of(chosen)))
@@ -75,21 +75,17 @@ class Turn:
         return True
 
     def near(self, job: ActiveJob) -> str | None:
-        """The level it still waits for (`--switches=1@time`), counted from when it was first looked at."""
+        """The level it still waits for (`--switches=1@time`), counted from when it began to wait."""
         if job.demand.prefers is None:
             return None
-        wait = self.rules.switch_wait(job.demand)
-        since = self.memory.waited.get(job.id)
-        if since is None:
-            since = self.memory.waited[job.id] = self.now
-        until = since + wait
+        until = job.last_change + self.rules.switch_wait(job.demand)
         if until <= self.now:
             return None
         self.memory.timer = min(self.memory.timer, until)
         return job.demand.prefers
 
     def _waits_for_switch(self, job: ActiveJob, near: str) -> None:
-        until = self.memory.waited[job.id] + self.rules.switch_wait(job.demand)
+        until = job.last_change + self.rules.switch_wait(job.demand)
         self.reasons[job.id] = Reason(Token.WAITING_FOR_LOCALITY, f"GPUs are free for it, and not inside one {near}; "
                                       f"it waits {show_time(self.rules.switch_wait(job.demand))} for that at most",
                                       until)  # fmt: skip
@@ -272,7 +268,7 @@ class Turn:
     # --- what is said -----------------------------------------------------------------------------------------
 
     def _tell(self, job: ActiveJob, planned: Answer, first: bool) -> None:
-        names = [self.view.topology.machines[machine].name for machine, _ in planned.chosen]
+        names = [self.view.topology.machines[machine].name or "cluster" for machine, _ in planned.chosen]
         where = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
         token = Token.WAITING_FOR_GPUS if first else Token.PRIORITY
         self.memory.told[job.id] = True

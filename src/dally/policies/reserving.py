@@ -1,0 +1,137 @@
+"""Backfill with reservations: jobs may pass one that does not fit if that does not delay it, as their limits have it.
+
+EASY backfill reserves for the first job that does not fit, and for nobody else; conservative backfill for every job in
+its turn. Reservations are numbers of GPUs of one type, not places: a gang that must be inside one domain may find its
+number scattered when its time has come, and then keeps the number.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from dally.core import events as ev
+from dally.core import plan as pl
+from dally.core.active import ActiveJob
+from dally.core.journal import Entry
+from dally.core.memory import Memory, Table
+from dally.core.plan import Demand, Plan, Start
+from dally.core.policy import View
+from dally.policies.greedy import waits_for_gpus, waits_its_turn
+from dally.policies.placing import Rule
+
+Reserving = Literal["easy", "conservative"]
+YEAR = 365 * 86400.0  # the limit of a job of which nobody knows how long it takes
+_GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted)
+
+
+class Limits(Memory):
+    ends: Table[str, float]  # jobs that have GPUs → when they end as they say
+
+
+def limit(view: View, job: ActiveJob) -> float:
+    """How long it takes as it says itself, or as it is estimated."""
+    said = job.job.declared_duration
+    said = view.estimates.work(job.job) if said is None else said
+    return YEAR if said is None else min(said, YEAR)
+
+
+def hear_limits(view: View, memory: Limits, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        if isinstance(entry, pl.Start):
+            job = view.job(entry.job)
+            memory.ends[job.id] = job.last_change + limit(view, job)
+        elif isinstance(entry, _GONE):
+            memory.ends.pop(entry.job, None)
+
+
+class Profile:
+    """GPUs of one type that are free from now on: steps over time."""
+
+    def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int]]) -> None:
+        self.times, self.free = [now], [free]
+        for time, gpus in sorted(ends):
+            if time <= self.times[-1]:  # who is over time is taken to end at once
+                self.free[-1] += gpus
+            else:
+                self.times.append(time)
+                self.free.append(self.free[-1] + gpus)
+
+    def earliest(self, gpus: int, span: float) -> float:
+        """When so many are free for so long; ∞: never."""
+        begin: float | None = None
+        for index, time in enumerate(self.times):
+            if begin is not None and time >= begin + span:
+                return begin
+            if self.free[index] < gpus:
+                begin = None
+            elif begin is None:
+                begin = time
+        return math.inf if begin is None else begin
+
+    def take(self, begin: float, span: float, gpus: int) -> None:
+        for time in (begin, begin + span):
+            index = bisect_right(self.times, time) - 1
+            if self.times[index] != time:
+                self.times.insert(index + 1, time)
+                self.free.insert(index + 1, self.free[index])
+        for index, time in enumerate(self.times):
+            if begin <= time < begin + span:
+                self.free[index] -= gpus
+
+
+def plan_reserving(view: View, memory: Limits, now: float, place: Rule, kind: Reserving) -> Plan:
+    """In order; who does not fit now gets a reservation, and whoever fits before or beside all of them starts."""
+    if not view.waiting.buckets:
+        return []
+    profiles = _profiles(view, memory, now)
+    fits = {demand for demand in view.waiting.buckets if place(view.free, demand) is not None}
+    plan: Plan = []
+    started: dict[Demand, int] = {}
+    first: Demand | None = None
+    left = sum(len(view.waiting.buckets[demand].entries) for demand in fits)  # of jobs that could start
+    with view.free.trial() as free:
+        for job in _in_order(view):
+            if not left:
+                break  # nobody further back fits, whatever is reserved
+            left -= job.demand in fits
+            if first is not None and kind == "easy" and job.demand not in fits:
+                continue
+            span = limit(view, job)
+            types = [job.demand.gpu_type] if job.demand.gpu_type is not None else list(profiles)
+            begin, chosen = min((profiles[each].earliest(job.gpus, span), each) for each in types)
+            placement = None
+            if begin <= now:
+                placement = place(free, job.demand._replace(gpu_type=chosen))
+            if placement is not None:
+                free.take(placement)
+                plan.append(Start(job.id, placement))
+                memory.ends[job.id] = now + span
+                started[job.demand] = started.get(job.demand, 0) + 1
+            elif first is None or kind == "conservative":
+                first = first or job.demand
+            else:
+                continue
+            if begin < math.inf:
+                profiles[chosen].take(begin, max(span, 1e-9), job.gpus)
+        waiting = [d for d, bucket in view.waiting.buckets.items() if len(bucket.entries) > started.get(d, 0)]
+    plan += [waits_for_gpus(d) if d == first or d not in fits else waits_its_turn(d) for d in waiting]
+    return plan
+
+
+def _in_order(view: View) -> Iterator[ActiveJob]:
+    for entry in heapq.merge(*(bucket.entries for bucket in view.waiting.buckets.values())):
+        yield entry[4]
+
+
+def _profiles(view: View, memory: Limits, now: float) -> dict[str, Profile]:
+    ends: dict[str, list[tuple[float, int]]] = {kind: [] for kind in view.free.pools}
+    for job_id, end in memory.ends.items():
+        job = view.job(job_id)
+        for machine, mask in () if job.placement is None else job.placement.slices:
+            if machine not in view.down:
+                ends[view.topology.machines[machine].gpu_type].append((end, mask.bit_count()))
+    return {kind: Profile(now, pool.total, ends[kind]) for kind, pool in view.free.pools.items()}

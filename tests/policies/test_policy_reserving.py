@@ -1,0 +1,94 @@
+"""EASY and conservative backfill: whom a job may pass, against a scheduler of their own that counts GPUs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import Spec, cluster, job, play
+from dally.core import plan as pl
+from dally.policies.reserving import Profile
+
+GPUS = 8
+ONE = cluster(GPUS)
+
+
+def told(spec: Spec, limit: float) -> Spec:
+    return Spec(replace(spec.job, declared_duration=limit), spec.truth)
+
+
+def starts(jobs: list[Spec], kind: str) -> dict[str, float]:
+    played = play(jobs, ONE, f"fifo[backfill={kind}]")
+    return {entry.job: time for time, entry in played.of(pl.Start)}  # type: ignore[union-attr]
+
+
+def test_easy_lets_a_short_job_pass_and_a_long_one_not() -> None:
+    jobs = [told(job("runs", 6, 100), 100), told(job("first", 8, 10, 1), 10), told(job("long", 2, 150, 2), 150),
+            told(job("short", 2, 90, 3), 90)]  # fmt: skip
+    assert starts(jobs, "easy") == {"runs": 0, "short": 3, "first": 100, "long": 110}
+    assert starts(jobs, "any")["first"] == 190 and starts(jobs, "true") == starts(jobs, "any")
+    assert starts(jobs, "false")["short"] == 110
+
+
+def test_easy_lets_a_long_job_have_what_the_first_leaves_over() -> None:
+    jobs = [told(job("runs", 6, 100), 100), told(job("first", 6, 10, 1), 10), told(job("beside", 2, 500, 2), 500)]
+    assert starts(jobs, "easy")["beside"] == 2
+
+
+def test_easy_delays_the_second_of_the_queue_where_conservative_does_not() -> None:
+    # `late` fits beside `first`, and keeps `second` waiting: EASY has promised nothing to it
+    jobs = [told(job("runs", 4, 100), 100), told(job("first", 6, 100, 1), 100), told(job("second", 8, 10, 2), 10),
+            told(job("late", 2, 400, 3), 400)]  # fmt: skip
+    easy, careful = starts(jobs, "easy"), starts(jobs, "conservative")
+    assert easy["late"] == 3 and easy["second"] == 403
+    assert careful["second"] == 200 and careful["late"] == 210
+
+
+def reference(rows: list[tuple[int, int, int, int]], conservative: bool) -> list[int]:
+    """Second by second, in the plainest words there are: (submission, GPUs, duration, limit) → starts."""
+    begun: dict[int, int] = {}
+    for now in range(10_000):
+        if len(begun) == len(rows):
+            break
+        free = GPUS - sum(rows[i][1] for i, start in begun.items() if now < start + rows[i][2])
+        # GPUs that are spoken for in each second to come, by those who run and those who have a reservation
+        spoken = [sum(rows[i][1] for i, start in begun.items() if now < start + rows[i][2]
+                      and (second == now or second < start + rows[i][3])) for second in range(now, now + 3000)]
+        blocked = False
+        for index in (i for i in range(len(rows)) if i not in begun and rows[i][0] <= now):
+            _, gpus, _, limit = rows[index]
+            wait = 0
+            while any(used + gpus > GPUS for used in spoken[wait : wait + limit]):
+                wait += 1
+            if wait == 0 and gpus <= free:
+                begun[index] = now
+                free -= gpus
+            elif blocked and not conservative:
+                continue
+            blocked = blocked or wait > 0
+            for second in range(wait, wait + limit):
+                spoken[second] += gpus
+    return [begun[i] for i in range(len(rows))]
+
+
+@pytest.mark.parametrize("kind", ["easy", "conservative"])
+@settings(max_examples=80, deadline=None)
+@given(rows=st.lists(st.tuples(st.integers(0, 20), st.integers(1, GPUS), st.integers(1, 30), st.integers(0, 20)),
+                     min_size=1, max_size=9))  # fmt: skip
+def test_whole_runs_are_those_of_the_plain_rule(kind: str, rows: list[tuple[int, int, int, int]]) -> None:
+    ordered = sorted((submit, gpus, seconds, seconds + more) for submit, gpus, seconds, more in rows)
+    jobs = [told(job(f"j{i}", gpus, seconds, submit), limit) for i, (submit, gpus, seconds, limit) in enumerate(ordered)]
+    found = starts(jobs, kind)
+    assert [found[f"j{i}"] for i in range(len(ordered))] == reference(ordered, kind == "conservative")
+
+
+def test_a_profile_finds_the_first_gap_that_is_long_enough() -> None:
+    profile = Profile(0.0, 2, [(10.0, 2), (20.0, 4), (5.0, 0)])
+    assert profile.earliest(2, 100) == 0 and profile.earliest(3, 1) == 10 and profile.earliest(8, 1) == 20
+    assert profile.earliest(9, 1) == math.inf
+    profile.take(10.0, 5.0, 4)
+    assert profile.earliest(2, 11) == 15 and profile.earliest(2, 10) == 0 and profile.earliest(4, 5) == 15
