@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-from dally.cli.main import cli
 from testbed.predict import NETWORK
 from testbed.runs import CLUSTER
 
@@ -21,7 +23,9 @@ def calibrate(folder: Path) -> None:
             places = ",".join(f"{_rack(node)}/{node}:{row['gpus']}" for node in row["nodes"])
             writer.writerow((row["model"], places, row["seconds"]))
     words = [str(folder / "steps.csv"), "--cluster", str(CLUSTER), "--out", str(folder / "cluster.yaml")]
-    cli.main(["calibrate", *words, "--network", NETWORK], standalone_mode=False)
+    # In a process of its own: this one has read its catalog before the measured models were in it.
+    subprocess.run([sys.executable, "-m", "dally.cli.main", "calibrate", *words, "--network", NETWORK], check=True,
+                   env={**os.environ, "DALLY_CATALOG": str(folder / "catalog")})  # fmt: skip
 
 
 def _rack(node: str) -> str:
