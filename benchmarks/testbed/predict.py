@@ -30,15 +30,15 @@ def trace_text(asked: list[StreamJob], way: Way) -> str:
 def predict(way: Way, seed: int, jobs: int, measured: Path) -> dict[str, Any]:
     import dally
 
-    about = json.loads((measured / "measured.json").read_text())
+    starts = json.loads((measured / "measured.json").read_text())["starts"]
     asked = stream(seed, jobs)
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "stream.csv"
         trace.write_text(trace_text(asked, way))
         run = dally.simulate(way.policy.format(conf=measured / "slurm.conf"), trace=str(trace),
                              cluster=str(measured / "cluster.yaml"), network=NETWORK, seed=seed,
-                             start_latency=about["starts"]["started"] + about["starts"]["ready"],
-                             preemption_cost=f"{about['starts']['leaving']}s")  # fmt: skip
+                             start_latency=starts["served" if way.service else "launched"] + starts["ready"],
+                             preemption_cost=f"{starts['leaving']}s")  # fmt: skip
     rows = {row["job_id"]: row for row in run.jobs.iter_rows(named=True)}
     found = []
     for job in asked:
