@@ -1,6 +1,6 @@
 """Sixty real training jobs on a real Slurm, four ways, three seeds; and what the simulator predicts of each.
 
-    python benchmarks/slurm.py measure       profiles and links, in a run of their own (about five minutes)
+    python benchmarks/slurm.py measure       profiles and links, in a run of their own (about six minutes)
     python benchmarks/slurm.py run           all runs that have no result yet; measures first where nobody has
     python benchmarks/slurm.py predict       the same runs in the simulator, from what was measured
     python benchmarks/slurm.py show          tables of what there is

@@ -25,7 +25,7 @@ from testbed.runs import CLUSTER, Say, bed_for, finished_at, read_log, starter_i
 from testbed.stream import StreamJob
 from testbed.ways import HERE, RANK, WAYS, Service, Surroundings
 
-STEPS = 11
+STEPS = 9
 LEAVE = (("language", ("n1", "n2", "n3", "n4"), 2), ("speech", ("n1", "n2"), 2), ("vision", ("n1",), 2))
 NAMES = tuple(sorted(MODELS))
 Wave = list[tuple[str, tuple[str, ...], int]]  # (model, nodes, GPUs on each): all at once, on links of their own
