@@ -123,12 +123,12 @@ def _words(model: str, steps: int, log: Path) -> list[str]:
 
 
 def _launched(bed: Bed, rows: Sequence[dict[str, Any]]) -> float:
-    """Mean seconds from Slurm's start of a job to its first rank; Slurm cuts off half a second on average."""
+    """Median seconds from Slurm's start of a job to its first rank; Slurm cuts off half a second on average."""
     started = {}
     for line in (bed.folder / "log" / "completed.log").read_text().splitlines():
         fields = dict(re.findall(r"(\w+)=(\S*)", line))
         started[fields["JobId"]] = datetime.fromisoformat(fields["StartTime"]).timestamp()
-    return max(0.0, float(statistics.mean(row["begin"] - started[row["slurm"]] for row in rows)) - 0.5)
+    return max(0.0, float(statistics.median(row["begin"] - started[row["slurm"]] for row in rows)) - 0.5)
 
 
 def _served(bed: Bed, starter: Path, folder: Path, jobs: int = 6) -> list[float]:
@@ -139,7 +139,7 @@ def _served(bed: Bed, starter: Path, folder: Path, jobs: int = 6) -> list[float]
     service, found = Service(WAYS["dally"], around), []
     try:
         for number in range(jobs):
-            job = StreamJob(f"s{number}", 0.0, 1, "vision", 1, 1)
+            job = StreamJob(f"s{number}", 0.0, (1, 4)[number % 2], "vision", 1, 1)  # one node, several nodes
             begun = time.time()
             service.submit(job)
             log = around.log(job)
