@@ -1,6 +1,6 @@
 """Sixty real training jobs on a real Slurm, four ways, three seeds; and what the simulator predicts of each.
 
-    python benchmarks/slurm.py measure       profiles and links, in a run of their own (about five minutes)
+    python benchmarks/slurm.py measure       profiles and links, in a run of their own (about six minutes)
     python benchmarks/slurm.py run           all runs that have no result yet; measures first where nobody has
     python benchmarks/slurm.py predict       the same runs in the simulator, from what was measured
     python benchmarks/slurm.py show          tables of what there is
@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from testbed.ways import WAYS
 
@@ -32,7 +31,8 @@ SEEDS = (1, 2, 3)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("measure", "run", "predict", "show", "write", "one"), default="show")
+    whats = ("measure", "run", "predict", "show", "write", "one")
+    parser.add_argument("what", nargs="?", choices=whats, default="show")
     parser.add_argument("--out", type=Path, default=Path("slurm-results"), help="folder of results")
     parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], default=list(SEEDS))
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
@@ -43,7 +43,8 @@ def main() -> int:
         if way not in WAYS:
             parser.error(f"there is no way {way!r}; there are {', '.join(WAYS)}")
     out = chosen.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
+    if chosen.what not in ("show", "write"):
+        out.mkdir(parents=True, exist_ok=True)
     if (out / "measured" / "catalog").exists():
         os.environ["DALLY_CATALOG"] = str(out / "measured" / "catalog")
     if chosen.what == "measure":
@@ -64,7 +65,8 @@ def measure(out: Path) -> int:
     from testbed.calibrated import calibrate
     from testbed.measure import measure as measured
 
-    measured(out / "measured", lambda text: print(f"measure: {text}", flush=True))
+    if not (out / "measured" / "measured.json").exists():
+        measured(out / "measured", lambda text: print(f"measure: {text}", flush=True))
     calibrate(out / "measured")
     return 0
 
@@ -74,9 +76,28 @@ def run_all(out: Path, seeds: list[int], ways: list[str], jobs: int, side_by_sid
         measure(out)
     waiting = [(seed, way) for seed in seeds for way in ways if not (out / f"seed-{seed}" / f"{way}.json").exists()]
     print(f"{len(waiting)} runs to do", flush=True)
-    running: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
-    failed = 0
-    began, told = time.monotonic(), 0.0
+    running: dict[Key, subprocess.Popen[bytes]] = {}
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        failed = _run_waiting(out, waiting, running, jobs, side_by_side)
+    finally:
+        for process in running.values():  # each takes its own bed down
+            process.send_signal(signal.SIGINT)
+        for process in running.values():
+            process.wait()
+    print(f"{(time.monotonic() - began) / 60:.1f} min, {failed} runs failed", flush=True)
+    return 1 if failed else 0
+
+
+Key = tuple[int, str]
+
+
+def _run_waiting(
+    out: Path, waiting: list[Key], running: dict[Key, subprocess.Popen[bytes]], jobs: int, side_by_side: int
+) -> int:
+    """All of them, those of one seed side by side; how many failed."""
+    failed, began, told = 0, time.monotonic(), 0.0
     while waiting or running:
         while waiting and len(running) < side_by_side and (not running or next(iter(running))[0] == waiting[0][0]):
             seed, way = waiting.pop(0)
@@ -91,7 +112,7 @@ def run_all(out: Path, seeds: list[int], ways: list[str], jobs: int, side_by_sid
             told = time.monotonic()
             now = ", ".join(f"seed {seed} {way}: {_progress(out, seed, way)}" for seed, way in running)
             print(f"{(told - began) / 60:.1f} min; {now}; {len(waiting)} runs wait", flush=True)
-    return 1 if failed else 0
+    return failed
 
 
 def _progress(out: Path, seed: int, way: str) -> str:
@@ -117,8 +138,8 @@ def one(out: Path, seed: int, way: str, jobs: int) -> int:
     write_json(result, found)
     error.unlink(missing_ok=True)
     host = json.dumps({key: round(value, 2) for key, value in found["host"].items()})
-    print(f"seed {seed} {way}: average JCT {found['average_jct']:.1f} s, makespan {found['makespan']:.0f} s, host {host}",
-          flush=True)  # fmt: skip
+    jct, whole = found["average_jct"], found["makespan"]
+    print(f"seed {seed} {way}: average JCT {jct:.1f} s, makespan {whole:.0f} s, host {host}", flush=True)
     return 0
 
 

@@ -6,9 +6,13 @@ time, a cluster file with links as calibrated, and what starting and resuming ta
 
 from __future__ import annotations
 
+import re
+import shutil
 import statistics
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,11 @@ from dally.live.testbed.bed import Bed
 from testbed.host import Load
 from testbed.models import MODELS
 from testbed.runs import CLUSTER, Say, bed_for, finished_at, read_log, starter_in, write_json
-from testbed.ways import HERE, RANK
+from testbed.stream import StreamJob
+from testbed.ways import HERE, RANK, WAYS, Service, Surroundings
 
-STEPS = 14
+STEPS = 9
+LEAVE = (("language", ("n1", "n2", "n3", "n4"), 2), ("speech", ("n1", "n2"), 2), ("vision", ("n1",), 2))
 NAMES = tuple(sorted(MODELS))
 Wave = list[tuple[str, tuple[str, ...], int]]  # (model, nodes, GPUs on each): all at once, on links of their own
 
@@ -28,12 +34,13 @@ Wave = list[tuple[str, tuple[str, ...], int]]  # (model, nodes, GPUs on each): a
 def waves() -> list[Wave]:
     """Gangs inside racks go side by side, since they share no link; those across racks one at a time."""
     pairs = (("n1", "n2"), ("n3", "n4"), ("n5", "n6"), ("n7", "n8"))
-    found: list[Wave] = [
-        [(name, (f"n{k + 1}",), 1) for k, name in enumerate(NAMES)] + [(name, (f"n{k + 5}",), 2) for k, name in enumerate(NAMES)],
-        [(name, pair, 1) for name, pair in zip(NAMES, pairs, strict=True)],
-        [(name, pair, 2) for name, pair in zip(NAMES, pairs, strict=True)],
-        *([(NAMES[k], ("n1", "n2", "n3", "n4"), 2), (NAMES[k + 1], ("n5", "n6", "n7", "n8"), 2)] for k in (0, 2)),
-    ]  # fmt: skip
+    alone: Wave = [(name, (f"n{k}",), 1) for k, name in enumerate(NAMES, start=1)]
+    alone += [(name, (f"n{k}",), 2) for k, name in enumerate(NAMES, start=5)]
+    found = [alone]
+    for gpus in (1, 2):
+        found.append([(name, pair, gpus) for name, pair in zip(NAMES, pairs, strict=True)])
+    for k in (0, 2):
+        found.append([(NAMES[k], ("n1", "n2", "n3", "n4"), 2), (NAMES[k + 1], ("n5", "n6", "n7", "n8"), 2)])
     for name in NAMES:
         found += [[(name, ("n1", "n5"), 1)], [(name, ("n2", "n6"), 2)], [(name, ("n1", "n2", "n5", "n6"), 2)]]
     return found
@@ -49,45 +56,98 @@ def measure(folder: Path, say: Say, steps: int = STEPS) -> dict[str, Any]:
         for number, wave in enumerate(todo):
             say(f"wave {number + 1} of {len(todo)}")
             rows += _wave(bed, wave, starter, logs, number, steps)
-    found = {"steps": rows, "host": load.figures(), "starts": _starts(rows)}
+        say("asked to leave")
+        leaving = [_leaving(bed, starter, logs, *gang) for gang in LEAVE]
+        write_models(folder / "catalog", rows)
+        say("started by a service")
+        served = _served(bed, starter, folder)
+        launched = _launched(bed, rows)
+    ready = statistics.median(row["ready"] for row in rows)
+    starts = {"launched": launched, "served": statistics.median(served), "ready": ready,
+              "leaving": statistics.median(leaving)}  # fmt: skip
+    found = {"steps": rows, "host": load.figures(), "starts": starts}
     write_json(folder / "measured.json", found)
-    write_models(folder / "catalog", rows)
     return found
 
 
 def _wave(bed: Bed, wave: Wave, starter: Path, logs: Path, number: int, steps: int) -> list[dict[str, Any]]:
-    begun, files = {}, {}
+    files = {}
     for index, (model, nodes, gpus) in enumerate(wave):
-        log = logs / f"{number}-{index}.jsonl"
+        log = files[index] = logs / f"{number}-{index}.jsonl"
         log.unlink(missing_ok=True)
-        files[index], begun[index] = log, time.time()
-        bed.client("sbatch", "--parsable", "-J", model, f"-N{len(nodes)}", "-w", ",".join(nodes), f"--gres=gpu:{gpus}",
-                   f"--ntasks-per-node={gpus}", "-o", str(log.with_suffix(".txt")), "--time=10",
-                   f"--export=ALL,BENCHMARK_STARTER={starter}", str(HERE / "job.sh"), *_words(model, steps, log))  # fmt: skip
-    end = time.monotonic() + 300
-    while not all(finished_at(read_log(log)) for log in files.values()):
-        if time.monotonic() > end:
-            raise RuntimeError(f"wave {number} does not end: see {logs}")
-        time.sleep(0.3)
+        _sbatch(bed, starter, log, nodes, gpus, _words(model, steps, log))
+    ended = f"wave {number} does not end: see {logs}"
+    _until(lambda: all(finished_at(read_log(log)) for log in files.values()), ended, 300)
     time.sleep(0.5)
     rows = []
     for index, (model, nodes, gpus) in enumerate(wave):
         events = {event["event"]: event for event in read_log(files[index])}
         rows.append({"model": model, "nodes": nodes, "gpus": gpus, "seconds": events["end"]["median"],
-                     "started": events["begin"]["time"] - begun[index],
+                     "slurm": events["begin"]["SLURM_JOB_ID"], "begin": events["begin"]["time"],
                      "ready": events["ready"]["time"] - events["begin"]["time"]})  # fmt: skip
     return rows
 
 
-def _words(model: str, steps: int, log: Path) -> list[str]:
-    import sys
+def _leaving(bed: Bed, starter: Path, logs: Path, model: str, nodes: tuple[str, ...], gpus: int) -> float:
+    """Seconds from the signal to the end of a gang that saves and leaves."""
+    log = logs / f"leaves-{model}.jsonl"
+    log.unlink(missing_ok=True)
+    checkpoint = ["--checkpoint", str(logs / f"checkpoint-{model}-{time.time():.0f}")]
+    job = _sbatch(bed, starter, log, nodes, gpus, [*_words(model, 1000, log), *checkpoint])
+    _until(lambda: any(event["event"] == "steps" for event in read_log(log)), f"{model} does not begin: see {log}")
+    asked = time.time()
+    bed.client("scancel", "--signal=TERM", job)
+    _until(lambda: any(event["event"] == "end" for event in read_log(log)), f"{model} does not leave: see {log}")
+    left = next(event["time"] for event in read_log(log) if event["event"] == "end")
+    _until(lambda: not bed.client("squeue", "-h", "-j", job, "-t", "R", "-o", "%i").strip(), f"{model} does not end")
+    return float(left - asked)
 
+
+def _sbatch(bed: Bed, starter: Path, log: Path, nodes: Sequence[str], gpus: int, words: Sequence[str]) -> str:
+    options = ["--parsable", f"-N{len(nodes)}", "-w", ",".join(nodes), f"--gres=gpu:{gpus}", "--time=10",
+               f"--ntasks-per-node={gpus}", "-o", str(log.with_suffix(".txt")),
+               f"--export=ALL,BENCHMARK_STARTER={starter}"]  # fmt: skip
+    return bed.client("sbatch", *options, str(HERE / "job.sh"), *words, patience=60.0).strip()
+
+
+def _until(met: Callable[[], bool], what: str, patience: float = 120.0) -> None:
+    end = time.monotonic() + patience
+    while not met():
+        if time.monotonic() > end:
+            raise RuntimeError(what)
+        time.sleep(0.2)
+
+
+def _words(model: str, steps: int, log: Path) -> list[str]:
     return [sys.executable, "-I", "-S", str(RANK), "--model", model, "--steps", str(steps), "--log", str(log)]
 
 
-def _starts(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Medians: from sbatch to the first rank's begin, and from there to its first step."""
-    return {key: statistics.median(row[key] for row in rows) for key in ("started", "ready")}
+def _launched(bed: Bed, rows: Sequence[dict[str, Any]]) -> float:
+    """Median seconds from Slurm's start of a job to its first rank; Slurm cuts off half a second on average."""
+    started = {}
+    for line in (bed.folder / "log" / "completed.log").read_text().splitlines():
+        fields = dict(re.findall(r"(\w+)=(\S*)", line))
+        started[fields["JobId"]] = datetime.fromisoformat(fields["StartTime"]).timestamp()
+    return max(0.0, float(statistics.median(row["begin"] - started[row["slurm"]] for row in rows)) - 0.5)
+
+
+def _served(bed: Bed, starter: Path, folder: Path, jobs: int = 6) -> list[float]:
+    """Seconds from submission to the first rank of a job that a service starts on free GPUs."""
+    around = Surroundings(bed, folder / "service", starter, CLUSTER, folder / "catalog")
+    shutil.rmtree(around.folder, ignore_errors=True)
+    (around.folder / "jobs").mkdir(parents=True)
+    service, found = Service(WAYS["dally"], around), []
+    try:
+        for number in range(jobs):
+            job = StreamJob(f"s{number}", 0.0, (1, 4)[number % 2], "vision", 1, 1)  # one node, several nodes
+            begun = time.time()
+            service.submit(job)
+            log = around.log(job)
+            _until(lambda log=log: finished_at(read_log(log)) is not None, f"see {log}")  # type: ignore[misc]
+            found.append(float(read_log(around.log(job))[0]["time"] - begun))
+    finally:
+        service.close()
+    return found
 
 
 def write_models(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -107,7 +167,3 @@ def write_models(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
                        for number, layer in enumerate(kind.layers)],
         }  # fmt: skip
     (folder / "models.yaml").write_text(yaml.safe_dump({"models": models}, sort_keys=False))
-
-
-def shaped_cluster() -> Path:
-    return CLUSTER

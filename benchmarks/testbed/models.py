@@ -1,4 +1,4 @@
-"""The four kinds of models of the benchmark: how long a GPU would compute, and how many bytes of gradients there are."""
+"""The four kinds of models of the benchmark: how long a GPU would compute, and how many bytes of gradients it has."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ModelKind:
 MODELS = {
     kind.name: kind
     for kind in (
-        ModelKind("vision", 0.5, 200_000),  # distance does not matter to it
-        ModelKind("speech", 0.6, 1_600_000),
-        ModelKind("language", 0.5, 4_000_000),
-        ModelKind("ranking", 0.25, 3_000_000),  # little to compute, much to send
+        ModelKind("vision", 1.0, 200_000),  # distance does not matter to it
+        ModelKind("speech", 1.2, 1_600_000),
+        ModelKind("language", 1.0, 4_000_000),
+        ModelKind("ranking", 0.5, 3_000_000),  # little to compute, much to send
     )
 }

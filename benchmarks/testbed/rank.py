@@ -1,9 +1,9 @@
-"""One rank of a benchmark job: asks the starter for a process that has PyTorch loaded already, and lives and dies with it.
+"""One rank of a benchmark job: asks the starter for a process with PyTorch loaded, and lives and dies with it.
 
-Importing PyTorch takes two CPU seconds; sixteen ranks that start at once would have this host, not the cluster, for their
-bottleneck. The process that trains is forked in the starter, enters the namespaces of this one, and has its output,
-environment and working directory. Signals are handed on; when either of the two dies, so does the other. Without
-BENCHMARK_STARTER the job is run right here. Imports little: it is started often.
+Importing PyTorch takes two CPU seconds; sixteen ranks that start at once would have this host, not the cluster, for
+their bottleneck. The process that trains is forked in the starter, enters the namespaces of this one, and has its
+output, environment and working directory. Signals are handed on; when either of the two dies, so does the other.
+Without BENCHMARK_STARTER the job is run right here. Imports little: it is started often.
 """
 
 import json

@@ -105,6 +105,7 @@ def one_run(way: Way, seed: int, jobs: int, folder: Path, measured: Path, say: S
                 wait_until(begin + job.submit)
                 submitted[job.name] = time.time()
                 submits.submit(job)
+                say(f"{len(submitted)} of {len(asked)} jobs are submitted")
             follow(asked, around, say)
         finally:
             more = submits.close()

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 
-
 def serve(path: str) -> None:
     import torch
 

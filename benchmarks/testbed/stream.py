@@ -11,8 +11,8 @@ from testbed.models import MODELS
 SIZES = {1: 0.35, 2: 0.25, 4: 0.25, 8: 0.15}  # GPUs: share of the jobs
 NODE_GPUS = 2
 # Many short jobs and a few long ones, as everywhere: log-normal, cut at both ends.
-MEDIAN, SIGMA, SHORTEST, LONGEST = 32.0, 0.8, 12.0, 200.0
-ARRIVALS = 7.5  # mean seconds between two
+MEDIAN, SIGMA, SHORTEST, LONGEST = 26.0, 0.8, 10.0, 160.0
+ARRIVALS = 6.0  # mean seconds between two
 
 
 @dataclass(frozen=True, slots=True)

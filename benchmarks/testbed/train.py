@@ -2,10 +2,10 @@
 
     rank.py --model language --steps 100 --log FILE --checkpoint DIR
 
-Every layer pauses on the way forward and back for as long as a GPU would compute, and has real weights whose real gradients DDP
-gathers into buckets and all-reduces while backward goes on. It is saved, asked to leave and resumed by `dally.job`.
-Ranks come from dally's environment, or from srun's.
-"""  # noqa: E501 (its usage is one line)
+Every layer pauses on the way forward and back for as long as a GPU would compute, and has real weights whose real
+gradients DDP gathers into buckets and all-reduces while backward goes on. It is saved, asked to leave and resumed by
+`dally.job`. Ranks come from dally's environment, or from srun's.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import dally.job
 from testbed.models import MODELS, ModelKind
 
 
-class Pause(torch.autograd.Function):
+class Pause(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """The identity, as slow as a layer on a GPU."""
 
     @staticmethod
@@ -40,7 +40,7 @@ class Pause(torch.autograd.Function):
         return gradients[0], None, None
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc, unused-ignore]
     """Weights that meet the data in one product: as cheap as real gradients can be."""
 
     def __init__(self, parameters: int, forward: float, backward: float) -> None:
@@ -49,13 +49,13 @@ class Layer(nn.Module):
         self.pauses = forward, backward
 
     def forward(self, x: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        # The pause comes after the product, hence before it on the way back: a gradient is ready when its layer is done.
+        # The pause comes after the product, hence before it on the way back: a gradient is ready when its layer is.
         y = x + torch.dot(self.weight, data[: self.weight.numel()])
         paused: torch.Tensor = Pause.apply(y, *self.pauses)
         return paused
 
 
-class Net(nn.Module):
+class Net(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self, kind: ModelKind) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Layer(layer.parameters, layer.forward, layer.backward) for layer in kind.layers)
@@ -71,11 +71,12 @@ class Log:
     """What the first rank writes down, a line at a time, so that a kill costs one line."""
 
     def __init__(self, path: str | None) -> None:
-        self._file = None if path is None or int(os.environ["RANK"]) != 0 else Path(path).open("a", buffering=1)
+        self._path = None if path is None or int(os.environ["RANK"]) != 0 else Path(path)
 
     def __call__(self, event: str, **fields: Any) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps({"event": event, "time": time.time(), **fields}) + "\n")
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"event": event, "time": time.time(), **fields}) + "\n")
 
 
 def find_ranks() -> None:
@@ -100,8 +101,9 @@ def main(words: list[str]) -> None:
     torch.set_num_threads(1)
     find_ranks()
     log, world = Log(chosen.log), int(os.environ["WORLD_SIZE"])
-    log("begin", job=os.environ.get("DALLY_JOB"), slurm=os.environ.get("SLURM_JOB_ID"), model=kind.name, world=world,
-        nodes=os.environ.get("SLURM_JOB_NODELIST"), gpus=os.environ.get("DALLY_GPUS"), host=socket.gethostname())  # fmt: skip
+    said = {name: os.environ.get(name) for name in ("DALLY_JOB", "DALLY_GPUS", "SLURM_JOB_ID")}
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    log("begin", model=kind.name, world=world, nodes=nodes, host=socket.gethostname(), **said)
     train(kind, chosen.steps, world, chosen.checkpoint, log)
 
 

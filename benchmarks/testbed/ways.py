@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from testbed.stream import NODE_GPUS, StreamJob
 
 HERE = Path(__file__).resolve().parent
 RANK = HERE / "rank.py"
-SCALE = 10  # a second here stands for ten: jobs of 12 to 200 s for 2 to 33 min, and times of policies are divided by it
+SCALE = 10  # a second here stands for ten: jobs of 10 to 160 s for 2 to 27 min, and times of policies are divided by it
 
 # What every bed's slurm.conf says beside the bed's own: a declared time is a guess and kills nobody.
 CONF = ("OverTimeLimit=UNLIMITED", "PriorityMaxAge=0-02:00:00", "PriorityWeightAge=100000")
@@ -42,7 +43,8 @@ WAYS = {
         Way("switches", f"Slurm with --switches=1@5:00 (here 0:{300 // SCALE})", "slurm[conf={conf}]",
             switches=300 // SCALE),
         Way("dally", "Dally on that Slurm", f"dally[lease={600 // SCALE}s]", service=True),
-        Way("tiresias", "Tiresias on that Slurm", f"tiresias[thresholds={3250 / SCALE:g}/{7200 / SCALE:g}]", service=True),
+        Way("tiresias", "Tiresias on that Slurm", f"tiresias[thresholds={3250 / SCALE:g}/{7200 / SCALE:g}]",
+            service=True),
     )
 }  # fmt: skip
 
@@ -121,12 +123,13 @@ class Service:
         self.client.post("jobs", body=spec, key=job.name)
 
     def close(self) -> Mapping[str, Any]:
-        states: dict[str, int] = {}
-        try:
-            for row in self.client.get("jobs", limit=1000)["jobs"]:
-                states[row["state"]] = states.get(row["state"], 0) + 1
-        except Exception as error:
-            states[f"unknown: {error}"] = 1
+        end, states = time.monotonic() + 20, dict[str, int]()
+        while time.monotonic() < end:  # it hears of the last end a moment after the job has written it
+            rows = self.client.get("jobs", limit=1000)["jobs"]
+            states = dict(Counter(row["state"] for row in rows))
+            if set(states) <= {"finished"}:
+                break
+            time.sleep(0.5)
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(30)

@@ -75,6 +75,18 @@ def test_a_rate_for_a_level_that_is_not_there_is_refused() -> None:
         layout("2x2x2", block=1e6)
 
 
+def test_a_folder_that_outlived_its_host_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bed, "FOLDERS", tmp_path)
+    monkeypatch.setattr(bed, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(system, "NAMESPACES", tmp_path / "netns")
+    monkeypatch.setattr(bed.os, "geteuid", lambda: 0)
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mine" / "env.sh").touch()
+    assert bed.take_down("mine") and not (tmp_path / "mine").exists()
+    assert not bed.take_down("other") and (tmp_path / "other").exists()
+
+
 def test_more_nodes_than_addresses_are_refused() -> None:
     with pytest.raises(UserError, match="at most 240"):
         layout("25x10x8")

@@ -39,6 +39,7 @@ SIMULATED = {
     "journal": ("journal", "Show, verify, replay and compare journals."),
     "network": ("network", "Say what a training step is made of, or check the network model."),
     "profile": ("profile", "Measure where a training script stalls; say what would help and what to rent."),
+    "calibrate": ("calibrate", "Fit the links of a cluster file to measured training steps."),
     "reproduce": ("reproduce", "Run a paper's comparison again, its figures beside ours."),
     "trace": ("trace", "Convert, describe, validate and synthesise traces."),
     "policy": ("policy", "Begin a policy of your own and check one; the service's policy."),

@@ -183,13 +183,14 @@ def cluster_file(found: Fabric, name: str, made: str) -> str:
     latency = outer.hop if outer is not None else 25e-6
     remark = "" if outer is not None else "  # not measured: one machine"
     lines.append(
-        f"    - {{name: rack, kind: switch, bandwidth: {_rate(port)}, per: machine, latency: {_time(latency)}}}{remark}"
+        f"    - {{name: rack, kind: switch, bandwidth: {show_rate(port)}, per: machine, "
+        f"latency: {show_latency(latency)}}}{remark}"
     )
     if "cluster" in by_level and "rack" in by_level:
         far = by_level["cluster"]
         lines.append(
-            f"    - {{name: cluster, kind: switch, bandwidth: {_rate(far.bandwidth)}, per: unit, "
-            f"latency: {_time(far.hop)}}}"
+            f"    - {{name: cluster, kind: switch, bandwidth: {show_rate(far.bandwidth)}, per: unit, "
+            f"latency: {show_latency(far.hop)}}}"
         )
     lines += [f"racks: {found.racks}", f"machines: {found.machines}"]
     rate, hop = (inside.bandwidth, inside.hop) if inside is not None else (10e9, 5e-6)
@@ -197,15 +198,15 @@ def cluster_file(found: Fabric, name: str, made: str) -> str:
     lines += [
         f"  gpu: {found.gpu}",
         f"  gpus: {found.gpus}",
-        f"  links: [{{kind: switch, bandwidth: {_rate(rate)}, latency: {_time(hop)}}}]",
-        f"  nics: {{count: 1, bandwidth: {_rate(port)}}}",
+        f"  links: [{{kind: switch, bandwidth: {show_rate(rate)}, latency: {show_latency(hop)}}}]",
+        f"  nics: {{count: 1, bandwidth: {show_rate(port)}}}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _rate(value: float) -> str:
+def show_rate(value: float) -> str:
     return f"{value / 1e6:.6g} MB/s"
 
 
-def _time(value: float) -> str:
+def show_latency(value: float) -> str:
     return f"{value * 1e6:.6g}us"

@@ -249,12 +249,16 @@ def take_down(name: str) -> bool:
     check_name(name)
     record = _read_record(name)
     namespaces = system.namespaces_of(prefix(name))
+    forgotten = FOLDERS / name  # the host was started anew since: the record is gone, its folder is not
+    if record is None and (forgotten / "env.sh").is_file():
+        record = {"folder": str(forgotten), "subnet": None}
     if record is None and not namespaces:
         return False
     if os.geteuid() != 0:
         raise UserError("a test bed is taken down by root")
     system.kill_all(namespaces)
-    system.remove_network(namespaces, f"dally-bed{record['subnet']}" if record else None)
+    subnet = record["subnet"] if record is not None else None
+    system.remove_network(namespaces, None if subnet is None else f"dally-bed{subnet}")
     if record is not None:
         # Only what the bed itself wrote there: the record is made before the folder, and says which one it is.
         shutil.rmtree(record["folder"], ignore_errors=True)
