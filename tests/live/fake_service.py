@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from dally.core.errors import UserError
-from dally.live.driver import id_order
 from dally.live.errors import Conflict, NotFound
 from dally.live.metrics import LiveMetrics
+from dally.live.roster import id_order
 from dally.live.serving import ENDED
 from dally.live.spec import JobSpec, expand
 

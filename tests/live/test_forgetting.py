@@ -13,8 +13,7 @@ from quick_engine import Quick
 
 from dally.catalog.clusters.load import load_cluster
 from dally.core.active import ActiveJob
-from dally.live import driver as driving
-from dally.live import verified
+from dally.live import coming_back, verified
 from dally.live.engine import Program
 from dally.live.service import Service
 from dally.live.spec import JobSpec, read_spec
@@ -28,7 +27,7 @@ JOB = {"command": ["true"], "gpus": 1, "user": "ada"}
 @pytest.fixture
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Quick], Service]]:
     """A service that leads; the one before it is stopped."""
-    monkeypatch.setattr(driving, "REMEMBERS", REMEMBERS)
+    monkeypatch.setattr(coming_back, "REMEMBERS", REMEMBERS)
     monkeypatch.setattr(verified, "REMEMBERS", REMEMBERS)
     running: list[tuple[Service, threading.Thread]] = []
 

@@ -11,10 +11,10 @@ from test_restarts import CLUSTER, Scripted, go_on, leads, state, store, submit 
 
 from dally.core.events import MachinesChanged
 from dally.core.placement import Placement
+from dally.live.attending import LiveRules
 from dally.live.driver import Driver, Hooks, Wanted
 from dally.live.engine import Began, Exited, NotBegun, Vanished
 from dally.live.local.engine import LocalEngine
-from dally.live.world import LiveRules
 from dally.policies.options import make_policy
 from dally.store.database import Database
 

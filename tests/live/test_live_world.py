@@ -20,10 +20,11 @@ from dally.core.policy import PolicyBase, View
 from dally.core.scheduler import Scheduler
 from dally.core.states import State
 from dally.core.topology import Level, Topology, regular
+from dally.live.attending import LiveRules
 from dally.live.clock import ServiceClock
 from dally.live.engine import Program
 from dally.live.local.engine import LocalEngine
-from dally.live.world import LiveRules, LiveWorld
+from dally.live.world import LiveWorld
 from dally.policies.options import make_policy
 
 # A job that works `argv[2]` tenths of a second, keeps its progress in the file `argv[1]`, and on SIGTERM saves and

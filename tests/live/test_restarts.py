@@ -20,13 +20,13 @@ from dally.core.queues import Queue
 from dally.core.reasons import Token
 from dally.core.snapshot import save
 from dally.core.states import State
+from dally.live.attending import LiveRules
 from dally.live.config import ServiceConfig
 from dally.live.driver import Driver, Hooks, Wanted
 from dally.live.engine import Began, Exited, NotBegun, Order, Report
 from dally.live.foresight import explained
 from dally.live.opening import open_service
 from dally.live.spec import read_spec
-from dally.live.world import LiveRules
 from dally.policies.options import make_policy
 from dally.store.database import Database, Handed, Taken
 from dally.store.errors import FencedError

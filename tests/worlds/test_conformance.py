@@ -16,8 +16,9 @@ from dally.core.journal import Instant, Journal, Odd
 from dally.core.scheduler import Scheduler, World
 from dally.core.states import ENDED, State
 from dally.core.topology import Topology
+from dally.live.attending import LiveRules
 from dally.live.engine import Program
-from dally.live.world import LiveRules, LiveWorld
+from dally.live.world import LiveWorld
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.faults import Faults, StartRules

@@ -11,8 +11,9 @@ from dally.core.scheduler import Scheduler
 from dally.core.snapshot import load, save
 from dally.core.states import State
 from dally.live.attempts import Terms
+from dally.live.attending import LiveRules
 from dally.live.engine import Order, Program
-from dally.live.world import LiveRules, LiveWorld
+from dally.live.world import LiveWorld
 from dally.policies.options import make_policy
 
 TREE = cluster(2, 2, 4)

@@ -25,12 +25,13 @@ from dally.core.job import Job
 from dally.core.journal import Instant, Journal
 from dally.core.scheduler import Scheduler
 from dally.core.topology import Topology
+from dally.live.attending import LiveRules
 from dally.live.clock import ServiceClock
 from dally.live.engine import Program
 from dally.live.lived import Record, read
 from dally.live.local.engine import LocalEngine
 from dally.live.replayed import STEPS, UNEXPLAINED, Replayed, live_record, replay
-from dally.live.world import LiveRules, LiveWorld
+from dally.live.world import LiveWorld
 from dally.policies.options import make_policy
 from dally.store.database import Database
 from dally.store.journal_file import JournalFile

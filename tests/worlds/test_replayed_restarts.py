@@ -12,12 +12,12 @@ from engines import ManualClock, PretendEngine
 
 from builders import cluster
 from dally.live import driver as driving
+from dally.live.attending import LiveRules
 from dally.live.driver import Driver, Hooks, Wanted
 from dally.live.engine import Report
 from dally.live.replayed import live_record, replay
 from dally.live.spec import read_spec
 from dally.live.verified import verify
-from dally.live.world import LiveRules
 from dally.policies.options import make_policy
 from dally.store.database import Database, Handed
 

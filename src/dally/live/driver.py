@@ -10,7 +10,6 @@ import logging
 import queue
 import threading
 import time
-from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,31 +18,28 @@ from dally.core import events as ev
 from dally.core.errors import UserError
 from dally.core.journal import Instant, Journal, Refused
 from dally.core.placement import Placement
-from dally.core.policy import Policy
 from dally.core.queues import Queue
-from dally.core.scheduler import Scheduler
 from dally.core.snapshot import save
 from dally.core.topology import Topology, spec_of
-from dally.core.topology_text import topology_from_plain
 from dally.live.attempts import Terms
+from dally.live.attending import LiveRules
 from dally.live.board import Board, Row, new_row
 from dally.live.clock import ServiceClock
+from dally.live.coming_back import come_back
 from dally.live.durations import Past
 from dally.live.engine import Engine
 from dally.live.held_back import HeldBack
-from dally.live.learned import Learned
+from dally.live.roster import Roster
 from dally.live.spec import JobSpec, read_spec, to_job, to_program
-from dally.live.world import LiveRules, LiveWorld
+from dally.live.world import LiveWorld
 from dally.policies.options import make_policy
 from dally.store.database import Database, Request, Submission
-from dally.store.errors import FencedError, StoreUnavailableError
-from dally.store.recovery import recover
+from dally.store.errors import StoreUnavailableError
 
 log = logging.getLogger("dally.service")
 
 SNAPSHOT_EVERY = 1000  # instants
 MOST_PAST = 5000  # jobs that finished, whose durations estimates go by
-REMEMBERS = 1000  # ended jobs, by the scheduler; more than that are forgotten, and found in the store
 
 
 class Reopen(Exception):  # noqa: N818 - it says what to do
@@ -74,10 +70,8 @@ class Driver:
     def __init__(self, database: Database, engine: Engine, wanted: Wanted, rules: LiveRules, hooks: Hooks) -> None:
         self.database, self.engine, self.rules, self.hooks = database, engine, rules, hooks
         self.lock = threading.RLock()  # of the scheduler, while somebody looks at it or it decides
-        self.specs: dict[str, JobSpec] = {}
-        self.submissions: dict[str, Submission] = {}
-        self._order: list[tuple[int, int, str]] = []  # the same jobs by id
-        self._order_turn = threading.Lock()
+        self.roster = Roster()
+        self.specs, self.submissions = self.roster.specs, self.roster.submissions
         self.ended: Counter[str] = Counter()  # jobs by how they ended, from the first on
         self.past: deque[Past] = deque(maxlen=MOST_PAST)  # how long jobs took that finished
         self._leaving: list[str] = []  # ended, and not yet out of memory
@@ -101,7 +95,7 @@ class Driver:
         self.ended.update(database.ended())
         self.past.extend(_past(read_spec(submission.spec), row) for _, submission, row in
                          database.last_finished(MOST_PAST) if row is not None)  # fmt: skip
-        self.scheduler = self._recovered()
+        self.scheduler, self.learned = come_back(database, self._wanted.policy)
         self.clock = ServiceClock(database.made, self.scheduler.time)
         self.scheduler.journal = journal = Journal(self._write)
         journal.instants = database.instants
@@ -136,39 +130,10 @@ class Driver:
         for request in self.database.open_requests(self._last_request):
             self.feed(request)
 
-    def _recovered(self) -> Scheduler:
-        """Executed again where that gives the same; else taken as recorded."""
-        database = self.database
-        found = database.newest_snapshot()
-        topology = database.first_topology if found is None else topology_from_plain(found[1]["topology"])
-        written = database.about["policy"] if found is None else found[1]["policy"]
-        begin = time.monotonic()
-        try:
-            scheduler = self._fresh(topology, make_policy(written))
-            came = recover(database, scheduler, make_policy, "verify")  # type: ignore[arg-type]
-        except (StoreUnavailableError, FencedError):
-            raise
-        except Exception as error:  # another policy, another version of it, or one that fails: jobs are more than that
-            log.warning("the journal cannot be executed again (%s); it is taken as recorded", error)
-            scheduler = self._fresh(topology, make_policy(self._wanted.policy))
-            came = recover(database, scheduler, make_policy, "trust")  # type: ignore[arg-type]
-        log.info("%d instants read again, %d of them after the snapshot, in %.2f s; %d jobs, policy %s",
-                 came.from_snapshot + came.followed, came.followed, time.monotonic() - begin, len(scheduler.jobs),
-                 scheduler.policy.name)  # fmt: skip
-        return scheduler
-
-    def _fresh(self, topology: Topology, policy: Policy) -> Scheduler:
-        self.learned = Learned(topology)
-        return Scheduler(topology, policy, _NoWorld(), Journal(), self.learned, strict=False, remembers=REMEMBERS)
-
     def know(self, submission: Submission, spec: JobSpec | None = None) -> None:
         """What a job runs, from what was handed in. From any thread."""
         spec = spec or read_spec(submission.spec)
-        with self._order_turn:
-            if submission.id not in self.submissions:
-                insort(self._order, (*id_order(submission.id), submission.id))
-            self.specs[submission.id] = spec
-            self.submissions[submission.id] = submission
+        self.roster.add(submission, spec)
         self.world.programs[submission.id] = to_program(spec, submission.id)
         self.world.terms[submission.id] = Terms(spec.retries, tuple(spec.requeue_on))
         self.world.names[submission.id] = spec.title
@@ -285,12 +250,6 @@ class Driver:
             log.warning("no snapshot: %s", error)
         self._snapshot_at = self.database.instants
 
-    def ids_after(self, job: str | None) -> list[str]:
-        """Jobs in the order of their ids, from the one after this on."""
-        with self._order_turn:
-            first = 0 if job is None else bisect_right(self._order, (*id_order(job), job))
-            return [id for _, _, id in self._order[first:]]
-
     def _let_go(self) -> None:
         """Who has ended leaves memory, and is found in the store from now on."""
         if not self._leaving:
@@ -298,9 +257,7 @@ class Driver:
         stay = set(self.world.let_go(self._leaving))
         for job in self._leaving:
             if job not in stay and job in self.submissions:
-                with self._order_turn:
-                    at = bisect_left(self._order, (*id_order(job), job))
-                    del self._order[at], self.specs[job], self.submissions[job]
+                self.roster.remove(job)
                 self.board.rows.pop(job, None)  # last: whoever finds no row of a job looks whether it is still here
         self._leaving = list(stay)
 
@@ -354,7 +311,7 @@ class Driver:
         """How a job ended; None while it has not. Of an array: when all have, finished if all are, else how the first
         that is not has ended."""
         if job not in self.submissions:  # it left memory, or is an array
-            there = [member for member in self._members_in_memory(job) if self._ending(member) is None]
+            there = [member for member in self.roster.members(job) if self._ending(member) is None]
             if there:
                 return None
             if (known := self.database.known(job)) is not None:
@@ -378,13 +335,6 @@ class Driver:
             return {}
         return {known.submission.id: None if known.row is None else known.row["state"]
                 for known in self.database.members(array)}  # fmt: skip
-
-    def _members_in_memory(self, array: str) -> list[str]:
-        if not array.isdecimal():
-            return []
-        with self._order_turn:
-            first, last = (bisect_left(self._order, (int(array) + more, -1, "")) for more in (0, 1))
-            return [id for _, _, id in self._order[first:last]]
 
     def _arrives(self, now: float, job: str) -> None:
         self._answered += self._open_for.pop(job, ())
@@ -486,12 +436,6 @@ def _past(spec: JobSpec, row: Row) -> Past:
     return Past(spec.user, spec.title, spec.total_gpus, declared, ran)
 
 
-def id_order(job: str) -> tuple[int, int]:
-    """Ids count: 9 before 10, 42_9 before 42_10."""
-    number, _, member = job.partition("_")
-    return int(number), int(member or -1)
-
-
 def _to_this(now: Topology, wanted: Topology) -> ev.MachinesChanged | None:
     """What has to come and go for one cluster to be the other; None: nothing."""
     here = {machine.name: spec_of(machine, now) for machine in now.machines}
@@ -499,13 +443,3 @@ def _to_this(now: Topology, wanted: Topology) -> ev.MachinesChanged | None:
     added = tuple(spec for name, spec in there.items() if here.get(name) != spec)
     removed = tuple(name for name, spec in here.items() if there.get(name) != spec)
     return ev.MachinesChanged(added, removed) if added or removed else None
-
-
-class _NoWorld:
-    """While a scheduler is brought back nothing happens and nothing is done."""
-
-    def next_events(self) -> None:
-        return None
-
-    def carry_out(self, now: float, decided: object) -> tuple[()]:
-        return ()

@@ -18,12 +18,12 @@ from dally.core.errors import UserError
 from dally.core.queues import Queue
 from dally.live.api.app import make_app
 from dally.live.api.auth import Auth
+from dally.live.attending import LiveRules
 from dally.live.config import Configured, ServiceConfig, check_exposure, differences
 from dally.live.logs import set_up
 from dally.live.places import forget_address, write_address
 from dally.live.serving import Server
 from dally.live.tokens import TokenFile
-from dally.live.world import LiveRules
 
 _LOG = logging.getLogger("dally.serve")
 GRACE = 5  # seconds that requests under way may take when the service stops

@@ -11,43 +11,36 @@ import json
 import logging
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
-from dally.core.active import ActiveJob
 from dally.core.errors import UserError
 from dally.core.queues import Queue, by_name
-from dally.core.states import ENDED, State
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_to_plain
 from dally.live import foresight
-from dally.live.board import Row, machines
-from dally.live.driver import Driver, Hooks, Reopen, Wanted, id_order
+from dally.live.attending import LiveRules
+from dally.live.board import Row
+from dally.live.driver import Driver, Hooks, Reopen, Wanted
 from dally.live.engine import Engine
 from dally.live.errors import Conflict, NotFound, NotLeader, Unavailable
-from dally.live.expected import Expectations
 from dally.live.intake import Intake
 from dally.live.lead import Leadership
+from dally.live.listing import Listing, nodes
 from dally.live.local.output import output_folder, read_output
-from dally.live.serving import ENDED as _ENDED
-from dally.live.spec import JobSpec, check_levels, check_model, expand, read_spec
-from dally.live.world import LiveRules
+from dally.live.news import News
+from dally.live.spec import JobSpec, check_levels, check_model, expand
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed, Known, Submission
+from dally.store.database import Database, Handed, Submission
 from dally.store.errors import FencedError, StoreUnavailableError
 from dally.version import __version__
 
 log = logging.getLogger("dally.service")
 
 Act = Literal["cancel", "hold", "release", "requeue"]
-T = TypeVar("T")
-PAGE = 500  # jobs read from the store at a time
-RECENT, RECENT_SIZE = 10_000, 16_000_000  # instants, and characters of them, kept in memory for those who watch
 
 
 class Drains(Protocol):
@@ -75,11 +68,8 @@ class Service:
         self._intake = Intake(database, self._accepted)
         self._driver: Driver | None = None
         self._stopping = threading.Event()
-        self._recent: deque[tuple[int, str]] = deque()
-        self._recent_size = 0
-        self._news = threading.Condition()
+        self._news, self._listing = News(database), Listing(database)
         self._status = "starting"
-        self._expectations: Expectations | None = None
 
     # --- leading ----------------------------------------------------------------------------------------------
 
@@ -170,15 +160,7 @@ class Service:
     def _written(self, number: int, line: str) -> None:
         if self.metrics is not None:
             self.metrics.wrote()
-        with self._news:
-            if self._recent and self._recent[-1][0] != number - 1:
-                self._recent.clear()  # somebody else has led meanwhile
-                self._recent_size = 0
-            self._recent.append((number, line))
-            self._recent_size += len(line)
-            while len(self._recent) > RECENT or (self._recent_size > RECENT_SIZE and len(self._recent) > 1):
-                self._recent_size -= len(self._recent.popleft()[1])
-            self._news.notify_all()
+        self._news.wrote(number, line)
 
     def _leading(self) -> Driver:
         driver = self._driver
@@ -232,7 +214,7 @@ class Service:
         if gate is not None and spec.queue is not None and spec.queue not in (names := by_name(gate.queues)):
             raise UserError(f"queue: there is no queue {spec.queue!r}; there are {', '.join(sorted(names))}")
         for other in (*spec.after, *spec.after_ok):
-            if other not in driver.submissions and self._stored(other) is None and not driver.members(other):
+            if other not in driver.submissions and self._listing.stored(other) is None and not driver.members(other):
                 raise UserError(f"there is no job {other} to come after")
 
     def act(self, what: Act, id: str, user: str) -> None:
@@ -291,133 +273,19 @@ class Service:
     def jobs(self, *, states: Collection[str] | None = None, user: str | None = None, queue: str | None = None,
              name: str | None = None, array: str | None = None, after: str | None = None,
              limit: int | None = None) -> list[Row]:  # fmt: skip
-        """Rows, oldest first; from the one after a job on, and so many, if that is asked for."""
-        driver = self._leading()
-        found: list[Row] = []
-        wanted = ((user, "user"), (queue, "queue"), (name, "title"))
-        in_memory = states is not None and not any(state in _ENDED for state in states)
-        for seen in self._in_memory(driver, after) if in_memory else self._everybody(driver, after):
-            job, spec = seen.submission.id, seen.spec
-            if any(word is not None and word != getattr(spec, what) for word, what in wanted) or \
-                    (array is not None and not job.startswith(f"{array}_")):  # fmt: skip
-                continue
-            if states is None or _state(driver, seen) in states:
-                found.append(self._row(driver, seen))
-                if limit is not None and len(found) >= limit:
-                    break
-        return found
-
-    def _in_memory(self, driver: Driver, after: str | None) -> Iterator[_Seen]:
-        """Jobs that have not ended, and a few that have just done so."""
-        return (seen for job in driver.ids_after(after) if (seen := _seen(driver, job)) is not None)
-
-    def _everybody(self, driver: Driver, after: str | None) -> Iterator[_Seen]:
-        """Also those who ended long ago: read from the store, page by page."""
-        at = 0
-        if after is not None:
-            known = self._stored(after)
-            at = id_order(after)[0] - 1 if known is None else known.seq
-        while page := self._from_store(partial(self.database.known_after, at, PAGE)):
-            for known in page:
-                if after is None or id_order(known.submission.id) > id_order(after):
-                    yield _seen(driver, known.submission.id) or self._left(known)
-            at = page[-1].seq
-
-    def _left(self, known: Known) -> _Seen:
-        """A job that is not in memory; where it was when the store was read, it has ended since."""
-        if known.row is None or known.row["state"] is None:
-            known = self._stored(known.submission.id) or known
-        return _Seen(known.submission, read_spec(known.submission.spec), known.row)
-
-    def _stored(self, id: str) -> Known | None:
-        return self._from_store(partial(self.database.known, id))
-
-    def _from_store(self, read: Callable[[], T]) -> T:
-        try:
-            return read()
-        except StoreUnavailableError as error:
-            raise Unavailable(f"the store does not answer ({error})") from error
-
-    def _find(self, driver: Driver, id: str) -> _Seen | None:
-        """One job, in memory or not."""
-        seen = _seen(driver, id)
-        if seen is None and (known := self._stored(id)) is not None:
-            seen = self._left(known)
-        return seen
+        return self._listing.jobs(self._leading(), states=states, user=user, queue=queue, name=name, array=array,
+                                  after=after, limit=limit)  # fmt: skip
 
     def counts(self) -> dict[str, int]:
         """Jobs by state."""
-        driver = self._leading()
-        active = Counter(_state(driver, seen) for seen in self._in_memory(driver, None))
-        return {state: count for state, count in active.items() if state not in _ENDED} | driver.ended
+        return self._listing.counts(self._leading())
 
     def job(self, id: str) -> Row | None:
         """A row with `spec` and `history`."""
-        driver = self._leading()
-        seen = self._find(driver, id)
-        if seen is None:
-            return None
-        row = self._row(driver, seen)
-        kept = seen.row
-        unix = driver.clock.unix
-        row["spec"] = seen.submission.spec
-        times = ("decided", "began", "ended")
-        row["history"] = [{**each, **{name: unix(each[name]) for name in times if each[name] is not None}}
-                          for each in (kept["history"] if kept else ())]  # fmt: skip
-        row["cause"] = kept["cause"] if kept else None
-        named, expected = seen.spec.model or seen.spec.profile, self._expected(driver)
-        for each in row["history"]:
-            each["step"] = expected.step(named, each["machines"], each.get("step"))
-        row["step"] = row["history"][-1]["step"] if row["history"] else None
-        return row
-
-    def _expected(self, driver: Driver) -> Expectations:
-        topology, found = driver.scheduler.view.topology, self._expectations
-        if found is None or found.topology is not topology:
-            found = self._expectations = Expectations(topology)
-        return found
-
-    def _row(self, driver: Driver, seen: _Seen) -> Row:
-        submission, spec, kept = seen
-        job = submission.id
-        active = driver.scheduler.jobs.get(job)
-        unix = driver.clock.unix
-        state, token, why, until = _standing(driver, job, active, kept)
-        placed = None
-        if active is not None and active.placement is not None:
-            placed = machines(active.placement, driver.scheduler.view.topology)
-        attempts = kept["attempts"] if kept else 0
-        return {
-            "id": job, "name": spec.title, "user": spec.user or submission.who,
-            "queue": spec.queue, "state": state, "gpus": spec.total_gpus, "priority": spec.priority,
-            "attempts": attempts, "restarts": max(0, attempts - 1), "machines": placed,
-            "submitted": submission.made,
-            "started": unix(kept["started"]) if kept and kept["started"] is not None else None,
-            "ended": unix(kept["ended"]) if kept and kept["ended"] is not None else None,
-            "exit_code": kept["exit_code"] if kept else None,
-            "reason": token, "why": why, "until": until,
-        }  # fmt: skip
+        return self._listing.job(self._leading(), id)
 
     def nodes(self) -> list[dict[str, Any]]:
-        driver = self._leading()
-        with driver.lock:
-            view = driver.scheduler.view
-            topology, drained = view.topology, driver.scheduler.books.fleet.drained
-            jobs: dict[int, list[str]] = {}
-            withheld = driver.scheduler.books.fleet.masks
-            taken = {topology.machine_by_name[name]: mask for name, mask in withheld.items()}
-            for active in driver.scheduler.books.holding.values():
-                for held in (active.placement, active.leaving):
-                    for machine, mask in held.slices if held is not None else ():
-                        jobs.setdefault(machine, []).append(active.id)
-                        taken[machine] = taken.get(machine, 0) | mask
-            return [
-                {"name": machine.name, "gpu_type": machine.gpu_type, "gpus": machine.gpus,
-                 "free": machine.gpus - taken.get(machine.index, 0).bit_count(),
-                 "state": "up" if machine.index not in view.down else "drained" if machine.name in drained else "down",
-                 "jobs": sorted(set(jobs.get(machine.index, ())))}
-                for machine in topology.machines
-            ]  # fmt: skip
+        return nodes(self._leading())
 
     def topology(self) -> dict[str, Any]:
         return topology_to_plain(self._leading().scheduler.view.topology)
@@ -458,7 +326,7 @@ class Service:
 
     def log(self, id: str, attempt: int | None, offset: int, limit: int) -> tuple[bytes, int]:
         """What was printed, and the offset to go on from. No attempt: the newest one."""
-        seen = self._find(self._leading(), id)
+        seen = self._listing.find(self._leading(), id)
         if seen is None:
             raise NotFound(f"there is no job {id}")
         count = len(seen.row["history"]) if seen.row else 0
@@ -477,73 +345,4 @@ class Service:
     def events_after(self, position: int, limit: int, wait: float) -> list[tuple[int, str]]:
         """Instants, as text, with their numbers, from this number on; waits so long if there is none."""
         self._leading()
-        deadline = time.monotonic() + wait
-        with self._news:
-            while not self._recent or self._recent[-1][0] < position:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._news.wait(left):
-                    break
-            recent = self._recent
-            if recent and recent[0][0] <= position:
-                first = position - recent[0][0]
-                return [recent[at] for at in range(first, min(first + limit, len(recent)))]
-        if position >= self.database.instants:
-            return []
-        try:
-            return list(self.database.lines(position, limit))
-        except StoreUnavailableError as error:
-            raise Unavailable(f"the store does not answer ({error})") from error
-
-
-class _Seen(NamedTuple):
-    """A job as it is looked at: what was handed in, how that reads, and its row, once it has one."""
-
-    submission: Submission
-    spec: JobSpec
-    row: Row | None
-
-
-def _seen(driver: Driver, job: str) -> _Seen | None:
-    """A job that is in memory. Its row first: it leaves memory last."""
-    row = driver.board.rows.get(job)
-    spec, submission = driver.specs.get(job), driver.submissions.get(job)
-    return None if spec is None or submission is None else _Seen(submission, spec, row)
-
-
-def _state(driver: Driver, seen: _Seen) -> str:
-    """A job's state alone: what lists are filtered by."""
-    job, kept = seen.submission.id, seen.row
-    if kept is not None and kept["state"] is not None:
-        return str(kept["state"])
-    active = driver.scheduler.jobs.get(job)
-    if active is not None:
-        return _written_state(active)
-    return "held" if job in driver.held_back else "waiting"
-
-
-def _written_state(active: ActiveJob) -> str:
-    """Nobody is told of an end that is not written yet. Who is kept back by a queue waits; held is who was told to."""
-    if active.state is State.HELD and active.hold is None:
-        return State.WAITING.value
-    return State.RUNNING.value if active.state in ENDED else active.state.value
-
-
-def _standing(driver: Driver, job: str, active: ActiveJob | None,
-              kept: Row | None) -> tuple[str, str | None, str | None, float | None]:  # fmt: skip
-    """State, and for who does not run: reason, sentence, until when (unix time)."""
-    if kept is not None and kept["state"] is not None:
-        return kept["state"], None, kept["cause"], None
-    if active is None:
-        if job in driver.held_back:
-            token, sentence, until = driver.held_back.why(job)
-            return "held", token, sentence, until
-        return "waiting", "Arriving", "it was accepted and is about to enter the queue", None
-    if active.state is State.RUNNING or active.state in ENDED:
-        return _written_state(active), None, None, None
-    reason = driver.scheduler.reason(job)
-    if reason is None:
-        return _written_state(active), None, None, None
-    until = None if reason.until is None else driver.clock.unix(reason.until)
-    return _written_state(active), reason.token.label, reason.sentence, until
-
-
+        return self._news.after(position, limit, wait)

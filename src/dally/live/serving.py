@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Any, Literal, Protocol
 
 from dally.core.queues import Queue
+from dally.live.attending import LiveRules
 from dally.live.metrics import LiveMetrics
 from dally.live.spec import JobSpec
-from dally.live.world import LiveRules
 
 Row = dict[str, Any]
 Act = Literal["cancel", "hold", "release", "requeue"]

@@ -10,7 +10,7 @@ from dally.core.errors import UserError
 from dally.core.journal import Instant, Journal
 from dally.core.scheduler import Scheduler
 from dally.live.board import Board
-from dally.live.driver import REMEMBERS
+from dally.live.coming_back import REMEMBERS
 from dally.live.learned import Learned
 from dally.policies.options import make_policy
 from dally.store.database import Database, stored

@@ -1,34 +1,24 @@
 """The live world: the same seam as the simulated one, on a wall clock, over any engine.
 
-Everything that is not the engine's own is here once: the inbox (submit, cancel, requeue, machines), timers and leases,
-starts that wait until somebody has left their GPUs, starts of which nothing is heard, moves, exit codes,
-retries. What an engine reports of an attempt that is over or was never asked for is passed on as it is; the scheduler
-finds it odd. An engine may forget the end of an attempt once it is written: it is told so one instant later.
+Everything that is not the engine's own is here once: the inbox (submit, cancel, requeue, machines), timers, starts of
+which nothing is heard, exit codes, retries; what is decided is carried out in `attending`. What an engine reports of an
+attempt that is over or was never asked for is passed on as it is; the scheduler finds it odd.
 """
 
 from __future__ import annotations
 
-import queue
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from dally.core import events as ev
-from dally.core import plan as pl
-from dally.core.active import ActiveJob
-from dally.core.agenda import Agenda
 from dally.core.clock import Clock
 from dally.core.errors import UserError
 from dally.core.fleet import Fleet
 from dally.core.job import Job
-from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
 from dally.core.policy import Policy
-from dally.core.sharing import Groups
-from dally.core.states import ENDED, State
 from dally.core.topology import Topology, changed
 from dally.live.attempts import Attempt, Key, Leaving, Terms
+from dally.live.attending import LiveRules, Requeued, ring
 from dally.live.endings import Known, outcome
 from dally.live.engine import (
     AttemptReport,
@@ -36,59 +26,27 @@ from dally.live.engine import (
     Engine,
     Exited,
     NotBegun,
-    Order,
     Program,
-    Report,
     Standing,
     Stepped,
     Vanished,
 )  # fmt: skip
-from dally.live.turns import Turns
+from dally.live.taking_up import TakingUp
 
-_STRANGERS = 60.0  # seconds that somebody whom nobody knows has to leave
 _SHORT = 60.0  # seconds; who has had its GPUs for longer has not run in vain
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRules:
-    retries: int = 0  # crashes, and starts that fail, that a job survives
-    start_timeout: float | None = 60.0  # seconds after which a start of which nothing is heard has failed; None: never
-    longest_wait: float = 3600.0  # seconds the engine may be left alone where nothing is due
-
-
-class LiveWorld:
+class LiveWorld(TakingUp):
     """Implements `core.scheduler.World` over an engine."""
 
     def __init__(self, topology: Topology, engine: Engine, clock: Clock, rules: LiveRules | None = None) -> None:
-        self.engine, self.clock, self.rules = engine, clock, rules or LiveRules()
-        self.topology = topology
-        self.programs: dict[str, Program] = {}
-        self.terms: dict[str, Terms] = {}
-        self.names: dict[str, str] = {}  # what people call their jobs
-        self.references: dict[str, float] = {}  # seconds of a step at full speed, where that is known
+        super().__init__(topology, engine, clock, rules)
         self.closed = False  # True: nobody submits any more; the world ends when the jobs have
-        self.jobs: Mapping[str, ActiveJob] = {}  # of the scheduler this world serves; it counts failures and work
-        self.fleet: Fleet | None = None  # … and its machines, where the engine says how they stand
+        self.fleet: Fleet | None = None  # the scheduler's machines, where the engine says how they stand
         self.outside: Callable[[float], None] = lambda now: None  # called before the inbox is looked at
         self._look_again: float | None = None
-        self._turn_ends: float | None = None
         self._quits = False
-        self._inbox: queue.SimpleQueue[ev.Event | Requeued] = queue.SimpleQueue()
-        self._heard: deque[Report] = deque()  # reports that wait for the next instant
-        self._agenda = Agenda()
-        self._current: dict[str, Attempt] = {}  # the one that counts, be it waiting for its GPUs
-        self._told: dict[Key, Attempt] = {}  # all the engine was told of and that are not over
-        self._queue: list[Attempt] = []  # decided, and waiting for somebody to leave their GPUs
-        self._over: list[Key] = []  # ended; once that is written the engine may forget them
-        self._numbers: dict[str, int] = {}  # attempts so far
-        self._unended: set[str] = set()
         self._in_vain: dict[str, int] = {}  # attempts in a row that came to nothing and count against nothing
-        self._leases: dict[str, int] = {}  # which of a job's leases counts
-        self._turns: Turns | None = None
-
-    def take_turns(self, groups: Callable[[], Groups]) -> None:
-        """Jobs may share GPUs, as these groups say."""
-        self._turns = Turns(self.engine, groups)
 
     # --- inbox: from any thread --------------------------------------------------------------------------------
 
@@ -162,7 +120,7 @@ class LiveWorld:
 
     def nudge(self) -> None:
         """Ask the policy again though nothing has happened."""
-        self._agenda.enter(self.clock.now(), ev.TimerDue, _ring)
+        self._agenda.enter(self.clock.now(), ev.TimerDue, ring)
         self.engine.wake()
 
     def go_on(self) -> None:
@@ -273,19 +231,6 @@ class LiveWorld:
         self.topology = after
         return [each for job in broken for each in self._call_back(job, Leaving.MACHINE_GONE)]
 
-    def _call_back(self, job_id: str, why: Leaving) -> list[ev.Event]:
-        """A start that waits for its GPUs is not made; of a move only the leaving is left."""
-        attempt = self._current.get(job_id)
-        if attempt is None or attempt.key in self._told:
-            return []
-        self._without(attempt)
-        for here in self._told.values():
-            if here.moves_to is attempt:
-                here.moves_to, here.leaving = None, why
-                self._current[job_id] = here
-                return []
-        return [ev.StartFailed(job_id, why.value)]
-
     def _reported(self, report: AttemptReport, events: list[ev.Event]) -> None:
         attempt = self._told.get(Key(report.job, report.attempt))
         if attempt is None:
@@ -380,99 +325,6 @@ class LiveWorld:
         if key.job in self._unended and key.job not in self._current:
             events.append(event)
 
-    def _without(self, attempt: Attempt | None) -> None:
-        """An attempt that was to follow does not."""
-        if attempt is not None:
-            self._queue = [each for each in self._queue if each is not attempt]
-            self._over += [attempt.follows] if attempt.follows is not None else []
-            if self._current.get(attempt.job) is attempt:
-                del self._current[attempt.job]
-
-    # --- what is decided ---------------------------------------------------------------------------------------
-
-    def carry_out(self, now: float, decided: Sequence[Decided]) -> Sequence[ev.Event]:
-        for action in decided:
-            if isinstance(action, pl.Preempt):
-                self._ask_to_leave(action.job, Leaving.PREEMPTED)
-        for action in decided:
-            if isinstance(action, pl.Start):
-                self._queue.append(self._attempt(now, action))
-            elif isinstance(action, pl.Migrate):
-                self._move(now, action)
-            elif isinstance(action, pl.Extend):
-                self._lease(now + action.lease, action.job)
-            elif isinstance(action, pl.WakeAt):
-                self._agenda.enter(action.time, ev.TimerDue, _ring)
-            elif isinstance(action, pl.Stop):
-                self._put_out(action.job)
-            elif isinstance(action, Rejected):
-                self._unended.discard(action.job)
-        self._give_gpus()
-        self._give_turns(now)
-        return ()
-
-    def _attempt(self, now: float, action: pl.Start | pl.Migrate) -> Attempt:
-        number = self._numbers[action.job] = self._numbers.get(action.job, 0) + 1
-        attempt = self._current[action.job] = Attempt(Key(action.job, number), action.placement)
-        attempt.saved = self.jobs[action.job].work_done if action.job in self.jobs else 0.0
-        self._lease(None if action.lease is None else now + action.lease, action.job)
-        return attempt
-
-    def _move(self, now: float, action: pl.Migrate) -> None:
-        """A job moves by leaving with its checkpoint and starting again elsewhere."""
-        here = self._current.get(action.job)
-        there = self._attempt(now, action)
-        if here is None or here.key not in self._told:
-            self._queue.append(there)
-            return
-        there.saved = here.saved
-        here.moves_to, here.leaving = there, Leaving.MOVES
-        self.engine.stop(*here.key, self.programs[action.job].grace)
-
-    def _ask_to_leave(self, job_id: str, why: Leaving) -> None:
-        attempt = self._current.get(job_id)
-        if attempt is not None and attempt.key in self._told and attempt.leaving is Leaving.NOT:
-            attempt.leaving = why
-            self.engine.stop(*attempt.key, self.programs[job_id].grace)
-
-    def _put_out(self, job_id: str) -> None:
-        """At once: nobody is interested in its checkpoint."""
-        for attempt in [each for each in self._queue if each.job == job_id]:
-            self._without(attempt)
-        self._current.pop(job_id, None)
-        for key, attempt in self._told.items():
-            if key.job == job_id:
-                attempt.leaving, attempt.moves_to = Leaving.UNWANTED, None
-                self.engine.stop(*key, 0.0)
-        running = self.engine.running().get(job_id)
-        if running is not None and Key(job_id, running) not in self._told:
-            self.engine.stop(job_id, running, 0.0)
-
-    def _give_gpus(self) -> None:
-        """Start those whose GPUs everybody else has left."""
-        for attempt in list(self._queue):
-            if self._occupied(attempt):
-                continue
-            self._queue.remove(attempt)
-            self._told[attempt.key] = attempt
-            names = tuple(self.topology.machine_names[machine] for machine, _ in attempt.placement.slices)
-            program = self.programs[attempt.job]
-            program = replace(program, reference=self.references.get(attempt.job, program.reference))
-            self.engine.start(Order(*attempt.key, attempt.placement, names, program,
-                                    restarts=attempt.key.number - 1, name=self.names.get(attempt.job, "")))  # fmt: skip
-            self._over += [attempt.follows] if attempt.follows is not None else []
-            self._expect_to_hear_of(attempt)
-
-    def _give_turns(self, now: float) -> None:
-        if self._turns is not None:
-            begun = {job: attempt.key for job, attempt in self._current.items()
-                     if attempt.began and attempt.leaving is Leaving.NOT}  # fmt: skip
-            self._turn_ends = self._turns.look(now, begun)
-
-    def _expect_to_hear_of(self, attempt: Attempt) -> None:
-        if self.rules.start_timeout is not None:
-            self._agenda.enter(self.clock.now() + self.rules.start_timeout, ev.StartFailed, self._not_heard_of, attempt)
-
     def _not_heard_of(self, now: float, attempt: Attempt, epoch: int, events: list[ev.Event]) -> None:
         """Given up; where it turns out to run after all it is a stranger. Its GPUs count as left."""
         if self._told.get(attempt.key) is attempt and not attempt.began:
@@ -482,118 +334,6 @@ class LiveWorld:
             cause = f"nothing was heard of it for {self.rules.start_timeout or 0.0:g} s"
             if attempt.job in self._unended:
                 self._ended(attempt, NotBegun(*attempt.key, cause), events)
-
-    def _occupied(self, wants: Attempt) -> bool:
-        """By somebody who has to leave first: not by those it shares its GPUs with."""
-        wanted = dict(wants.placement.slices)
-        for key, other in self._told.items():
-            if key.job == wants.job:
-                return True
-            shares = self._turns is not None and other.leaving is Leaving.NOT and other.placement == wants.placement
-            if not shares and any(wanted.get(machine, 0) & mask for machine, mask in other.placement.slices):
-                return True
-        return False
-
-    def _lease(self, end: float | None, job_id: str) -> None:
-        """A new lease, or none, in the place of the one before."""
-        epoch = self._leases[job_id] = self._leases.get(job_id, 0) + 1
-        if end is not None:
-            self._agenda.enter(end, ev.LeaseEnded, self._lease_ends, job_id, epoch)
-
-    def _lease_ends(self, now: float, job_id: str, epoch: int, events: list[ev.Event]) -> None:
-        if self._leases.get(job_id) == epoch and job_id in self._current:
-            events.append(ev.LeaseEnded(job_id))
-
-    # --- after a restart ---------------------------------------------------------------------------------------
-
-    def reconcile(self, jobs: Iterable[ActiveJob], timer: float | None, put: Put | None = None) -> None:
-        """Take up what a scheduler that came back believes, against what the engine really runs: attempts that go on,
-        have ended, are gone, never began, or run though nobody knows them. The differences are the first events.
-        `put`: where an attempt was put, and whether another one follows it at once; the scheduler knows that only of
-        those that are not leaving."""
-        running = dict(self.engine.running())
-        if timer is not None:
-            self._agenda.enter(timer, ev.TimerDue, _ring)
-        for job in jobs:
-            self._numbers[job.id] = job.attempts
-            if job.job.reference is not None:
-                self.references[job.id] = job.job.reference
-            number = running.pop(job.id, None)
-            if job.state in ENDED:
-                known = False
-            else:
-                self._unended.add(job.id)
-                known = self._take_up(job, number, put or _nobody_knows)
-            if number is not None and not (known and Key(job.id, number) in self._told):
-                self._put_out_stranger(Key(job.id, number))
-        for stranger, number in running.items():
-            self._put_out_stranger(Key(stranger, number))
-
-    def _take_up(self, job: ActiveJob, number: int | None, put: Put) -> bool:
-        """An attempt that should be running, or leaving: the engine is asked what became of it."""
-        placement = job.placement
-        if placement is None and job.leaving is not None:  # others may have been promised some of it already
-            where = put(job.id, job.attempts)
-            placement = job.leaving if where is None else where[0]
-        if placement is None:
-            return False
-        attempt = self._current[job.id] = Attempt(Key(job.id, job.attempts), placement)
-        attempt.adopted = True
-        before = put(job.id, job.attempts - 1)
-        if job.state is State.STARTING and before is not None and before[1] and number != job.attempts:
-            self._take_up_move(attempt, before[0])
-            return True
-        self._told[attempt.key] = attempt
-        attempt.began = job.state in (State.RUNNING, State.YIELDING)
-        self.engine.adopt(*attempt.key)
-        if job.state is State.STARTING:
-            self._expect_to_hear_of(attempt)
-        elif job.state is State.LOST:
-            attempt.began = True
-            self._inbox.put(ev.ContactRestored(job.id))
-        if job.placement is None:
-            self._ask_to_leave(job.id, Leaving.PREEMPTED)
-        if job.lease_until is not None:
-            self._lease(job.lease_until, job.id)
-        return True
-
-    def _take_up_move(self, there: Attempt, where: Placement) -> None:
-        """A job on its way to other GPUs: the engine is asked about the attempt that leaves, whose grace goes on, and
-        about the one that follows only when that is over."""
-        here = Attempt(Key(there.job, there.key.number - 1), where)
-        here.adopted = here.began = True
-        here.leaving, here.moves_to = Leaving.MOVES, there
-        self._told[here.key] = here
-        self.engine.adopt(*here.key)
-        self.engine.stop(*here.key, self.programs[there.job].grace)  # of one that was asked before: nothing new
-
-    def _put_out_stranger(self, key: Key) -> None:
-        """What runs though nobody decided it: its GPUs are not given to anybody before it is gone."""
-        self.engine.stop(*key, 0.0)
-        deadline = self.clock.now() + (self.rules.start_timeout or _STRANGERS)
-        while self.engine.running().get(key.job) == key.number and self.clock.now() < deadline:
-            self._heard.extend(self.engine.observe(0.05))
-
-
-Put = Callable[[str, int], tuple[Placement, bool] | None]
-
-
-def _nobody_knows(job: str, attempt: int) -> None:
-    return None
-
-
-class Requeued:
-    """Somebody wants a job to leave its GPUs and wait again."""
-
-    __slots__ = ("job",)
-
-    def __init__(self, job: str) -> None:
-        self.job = job
-
-
-def _ring(now: float, what: Any, epoch: int, events: list[ev.Event]) -> None:
-    if not any(isinstance(event, ev.TimerDue) for event in events):
-        events.append(ev.TimerDue())
 
 
 def _arrive(now: float, job: Job, epoch: int, events: list[ev.Event]) -> None:
