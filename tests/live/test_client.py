@@ -146,6 +146,17 @@ def test_patience_ends_and_then_it_is_said_why(scripted: Callable[[Answering], S
         quiet(["http://127.0.0.1:9"], patience=0.2).get("jobs")
 
 
+def test_an_idle_connection_that_was_closed_is_no_trouble_worth_a_word(scripted: Callable[[Answering], Scripted]) -> None:
+    def answering(handler: BaseHTTPRequestHandler, number: int) -> None:
+        reply(handler, 200, {"jobs": [number]})
+        handler.close_connection = True  # without having said so
+
+    server, said = scripted(answering), list[str]()
+    client = Client([server.url], note=said.append)
+    assert [client.get("jobs")["jobs"] for _ in range(3)] == [[1], [2], [3]]
+    assert said == []
+
+
 def test_of_several_services_the_one_in_charge_is_found_and_kept(scripted: Callable[[Answering], Scripted]) -> None:
     leader = scripted(lambda handler, number: reply(handler, 200, {"jobs": [number]}))
     standby = scripted(lambda handler, number: reply(handler, 503, {"error": "stands by"}, Retry_After="1"))

@@ -149,6 +149,16 @@ class Client:
         return None, why
 
     def _ask(self, url: str, method: str, target: str, raw: bytes | None, key: str | None) -> Answer:
+        used = self._connection is not None and self._connection[0] == url
+        try:
+            return self._ask_once(url, method, target, raw, key)
+        except ConnectionError:
+            if not used:
+                raise
+            self.close()  # a connection that was idle, and closed for that, says nothing of the service
+            return self._ask_once(url, method, target, raw, key)
+
+    def _ask_once(self, url: str, method: str, target: str, raw: bytes | None, key: str | None) -> Answer:
         if self._connection is None or self._connection[0] != url:
             self.close()
             self._connection = (url, _connect(url))
