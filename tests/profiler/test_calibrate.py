@@ -163,3 +163,18 @@ def test_a_runs_record_is_measured_steps_too(lab: Path, tmp_path: Path) -> None:
     found = load_cluster(str(out))
     rack = [level.name for level in real.levels].index("rack")
     assert found.levels[rack].bandwidth == pytest.approx(real.levels[rack].bandwidth, rel=0.05)
+
+
+def test_an_exchange_that_hides_behind_less_of_backward_is_found_as_that_and_not_as_slow_links(lab: Path) -> None:
+    cluster = load_cluster(str(lab))
+    steps = []
+    for model in MODELS:
+        for place in ("2", "1+1", "2+2", "1|1", "2|2"):
+            step = MeasuredStep(model, parse_placement(place, cluster, None), 1.0)
+            (seconds,) = predicted(cluster, cluster.levels, [step], "analytic[overlap=0.4]")
+            steps.append(MeasuredStep(model, step.placement, seconds))
+    free = calibrate(cluster, steps)
+    tied = calibrate(cluster, steps, "analytic[overlap=1]")
+    assert free.network in ("analytic[overlap=0.3]", "analytic[overlap=0.4]", "analytic[overlap=0.5]")
+    assert tied.network == "analytic[overlap=1]"
+    assert free.after.mean < 0.5 * tied.after.mean

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing.")
 def command(steps: tuple[Path, ...], cluster: Path, out: Path, network: str, hold_out: float, seed: int,
             quiet: bool) -> None:  # fmt: skip
-    """Fit latency and bandwidth of every level to measured STEPS; say how far off it is on steps the fit has not seen.
+    """Fit latency and bandwidth of every level, and overlap, to measured STEPS; say how far off it is on others.
 
     \b
     dally calibrate steps.csv --cluster lab.yaml --out measured.yaml
@@ -61,6 +61,7 @@ def command(steps: tuple[Path, ...], cluster: Path, out: Path, network: str, hol
             rows.append((after.name, f"{show_bytes(before.bandwidth)}/s", f"{show_bytes(after.bandwidth)}/s",
                          show_time(before.latency), show_time(after.latency)))  # fmt: skip
     print_table(("level", "bandwidth was", "is", "latency was", "is"), rows, "Links")
+    print(f"network model: {found.network}")
     errors = [(what, str(e.steps), f"{e.mean:.1%}", f"{e.worst:.1%}", f"{e.bias:+.1%}") for what, e in (
         ("held out, before", found.before), ("held out, after", found.after),
         ("in the fit, before", found.fit_before), ("in the fit, after", found.fit_after))]  # fmt: skip

@@ -19,7 +19,7 @@ DESCRIPTIONS: dict[str, tuple[str, str]] = {
     "level-penalty": ("LEVEL=FACTOR,…", "a factor per level that a gang spans"),
     "analytic": (
         "algorithm=auto|any|ring|tree|hierarchical|direct|halving-doubling|parameter-server,"
-        "bucket=25MB|layer,contention=on|off",
+        "bucket=25MB|layer,overlap=0..1,contention=on|off",
         "collectives as NCCL chooses them, overlap with backward, contention between jobs",
     ),
     "astra": ("bucket=25MB|layer", "ASTRA-sim's analytical backend to the nanosecond, without contention"),
@@ -102,7 +102,11 @@ def _analytic(topology: Topology, options: dict[str, str]) -> NetworkModel:
     switch = options.get("contention", "on")
     if switch not in ("on", "off"):
         raise UserError(f"network 'analytic': contention must be on or off, not {switch!r}")
-    chosen = StepOptions(options.get("algorithm", "auto"), _bucket(options))
+    try:
+        overlap = float(options.get("overlap", "1"))
+    except ValueError:
+        raise UserError(f"network 'analytic': overlap is a share between 0 and 1, not {options['overlap']!r}") from None
+    chosen = StepOptions(options.get("algorithm", "auto"), _bucket(options), overlap)
     return Analytic(topology, chosen, contention=switch == "on")
 
 

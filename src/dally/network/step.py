@@ -30,12 +30,16 @@ _MOST_UNITS = 64  # sharded units of a model: a transformer has some dozens of b
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """`algorithm`: auto, any, or one by name; `bucket`: bytes, None: every layer by itself."""
+    """`algorithm`: auto, any, or one by name; `bucket`: bytes, None: every layer by itself; `overlap`: of the backward
+    pass that is left when a bucket is full, the share behind which its exchange can hide."""
 
     algorithm: str = "auto"
     bucket: float | None = BUCKET
+    overlap: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.overlap <= 1:
+            raise UserError(f"overlap is a share between 0 and 1, not {self.overlap:g}")
         if self.bucket is not None and not self.bucket >= 1:
             raise UserError(f"a bucket must hold at least one byte, not {self.bucket:g}")
 
@@ -183,7 +187,7 @@ def _timed(
     update /= layout.copy * (layout.data if layout.sharded else 1)
     compute = sum(forward) + sum(backward) + update
 
-    schedule = _Schedule(plan, forward, backward, update, timeline)
+    schedule = _Schedule(plan, forward, backward, update, options.overlap, timeline)
     open_ = _open_exchanges(model, layout, batch, costs, plan)
     if layout.sharded:
         gathered, scattered = _sharded_units(model, layout, options, costs, plan)
@@ -297,9 +301,9 @@ class _Schedule:
     """Two lanes, compute and network, each one thing at a time."""
 
     def __init__(self, plan: _Plan, forward: Sequence[float], backward: Sequence[float], update: float,
-                 timeline: list[Moment] | None) -> None:  # fmt: skip
+                 overlap: float, timeline: list[Moment] | None) -> None:  # fmt: skip
         self.plan, self.forward, self.backward, self.update = plan, forward, backward, update
-        self.timeline = timeline
+        self.overlap, self.timeline = overlap, timeline
 
     def _note(self, lane: str, what: str, start: Lines, end: Lines, size: float = 0.0, algorithm: str = "") -> None:
         if self.timeline is not None and value(end) > value(start):
@@ -331,10 +335,16 @@ class _Schedule:
             spent = sum(self.backward[send.first : done])
             done = send.first
             now = self._backward(now, spent, open_, total, f"backward of layers {send.first + 1}–{send.last + 1}")
-            network = self._send(f"bucket {number + 1}", now, network, send)
+            network = self._send(f"bucket {number + 1}", self._ready(now, done), network, send)
         if done:
             now = self._backward(now, sum(self.backward[:done]), open_, total, "backward")
         return self._finish(latest(network, now))
+
+    def _ready(self, now: Lines, layers: int) -> Lines:
+        """When gradients can be sent that are there now, with the backward pass of so many layers to come."""
+        if self.overlap == 1.0:
+            return now
+        return after(now, Work((1.0 - self.overlap) * sum(self.backward[:layers])))
 
     def _backward(self, now: Lines, spent: float, open_: _Open, total: float, what: str) -> Lines:
         end = after(now, Work(spent))
@@ -361,7 +371,7 @@ class _Schedule:
             send = scattered[number]
             spent = sum(self.backward[send.first : send.last + 1])
             now = self._backward(start, spent, open_, total_backward, f"backward of unit {number + 1}")
-            network = self._send(f"gradients {number + 1}", now, network, send)
+            network = self._send(f"gradients {number + 1}", self._ready(now, send.first), network, send)
         return self._finish(latest(network, now))
 
     def _finish(self, when: Lines) -> Lines:

@@ -1,4 +1,4 @@
-"""Links by the steps that crossed them: latency and bandwidth of every level, fitted to measured training steps.
+"""Links by the steps that crossed them: latency and bandwidth of every level, and overlap, fitted to measured steps.
 
 `dally profile fabric` times all-reduces by themselves. Here the steps of real jobs are what is measured, and the
 network model itself says what a step would take on given links; the links under which it says what was measured are
@@ -19,6 +19,7 @@ import yaml
 from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.placement import Placement
+from dally.core.spec import parse_spec
 from dally.core.topology import Level, Topology, build_topology, spec_of
 from dally.network.registry import make_network
 from dally.profiler.fabric import show_latency, show_rate
@@ -26,6 +27,7 @@ from dally.profiler.fabric import show_latency, show_rate
 _RANGE = tuple(2.0 ** (half / 2) for half in range(-16, 17))  # 1/256 to 256 of what the file says
 _FACTORS = (1.3, 1.15, 1.07, 1.03, 1.01, 1.005)  # then tried up and down, from coarse to fine
 _ROUNDS = 4  # walks over all parameters per factor: they depend on each other a little
+_OVERLAPS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # shares of backward that may hide exchange
 _PULL = 2e-3  # loss per factor e away from what the file said: what no step feels stays where it was
 _LEAST_LATENCY = 1e-6  # seconds to begin with where a file says 0: nothing times a factor is nothing
 
@@ -52,6 +54,7 @@ class Error:
 @dataclass(frozen=True, slots=True)
 class Calibration:
     levels: tuple[Level, ...]
+    network: str  # the model the links go with: with the overlap that was found
     fitted_levels: tuple[str, ...]  # those that some step crossed
     fit: tuple[MeasuredStep, ...]
     held_out: tuple[MeasuredStep, ...]
@@ -73,15 +76,15 @@ def calibrate(topology: Topology, steps: Sequence[MeasuredStep], network: str = 
     if not crossed:
         raise UserError("no measured step has more than one GPU: nothing says anything of a link")
     before = predicted(topology, topology.levels, known, network)
-    levels = _fitted(topology, fit, crossed, network)
-    after = predicted(topology, levels, known, network)
+    levels, fitted = _fitted(topology, fit, crossed, network)
+    after = predicted(topology, levels, known, fitted)
     where = {id(step): number for number, step in enumerate(known)}
 
     def error(of: Sequence[MeasuredStep], said: Sequence[float]) -> Error:
         return _error([(said[where[id(step)]], step.seconds) for step in of])
 
     names = tuple(topology.levels[level].name for level in crossed)
-    return Calibration(levels, names, tuple(fit), tuple(held), error(held, before), error(held, after),
+    return Calibration(levels, fitted, names, tuple(fit), tuple(held), error(held, before), error(held, after),
                        error(fit, before), error(fit, after))  # fmt: skip
 
 
@@ -128,12 +131,33 @@ def _divided(steps: Sequence[MeasuredStep], share: float, seed: int) -> tuple[li
     return fit, held
 
 
-def _fitted(topology: Topology, fit: Sequence[MeasuredStep], crossed: Sequence[int], network: str) -> tuple[Level, ...]:
-    """Coordinate descent on Σ |log(predicted / measured)|, which one odd step hardly moves."""
-    levels = list(topology.levels)
+def _fitted(topology: Topology, fit: Sequence[MeasuredStep], crossed: Sequence[int],
+            network: str) -> tuple[tuple[Level, ...], str]:  # fmt: skip
+    """Links, then how much of the exchange hides behind backward, then links again."""
+    levels, best = _links(topology, tuple(topology.levels), fit, crossed, network, whole_range=True)
+    spec = parse_spec(network, "network model")
+    if spec.name != "analytic" or any(name == "overlap" for name, _ in spec.options):
+        return levels, network
+    worse = 0
+    for tried in _OVERLAPS:
+        if best < _PULL * len(fit) or worse == 2:  # nothing is left to explain, or this does not explain it
+            break
+        candidate = str(spec.having("overlap", f"{tried:g}"))
+        found, loss = _links(topology, levels, fit, crossed, candidate)
+        loss += _PULL * len(fit) * (1 - tried)  # less overlap has to explain something
+        worse = 0 if loss < best else worse + 1
+        if loss < best:
+            best, levels, network = loss, found, candidate
+    return levels, network
+
+
+def _links(topology: Topology, begin: tuple[Level, ...], fit: Sequence[MeasuredStep], crossed: Sequence[int],
+           network: str, whole_range: bool = False) -> tuple[tuple[Level, ...], float]:  # fmt: skip
+    """Coordinate descent on Σ |log(predicted / measured)|, which one odd step hardly moves; and what is left of it."""
+    levels = list(begin)
     for level in crossed:
         levels[level] = replace(levels[level], latency=max(levels[level].latency, _LEAST_LATENCY))
-    first = tuple(levels)
+    first = tuple(replace(level, latency=max(level.latency, _LEAST_LATENCY)) for level in topology.levels)
 
     def loss(candidate: Sequence[Level]) -> float:
         said = predicted(topology, candidate, fit, network)
@@ -150,7 +174,7 @@ def _fitted(topology: Topology, fit: Sequence[MeasuredStep], crossed: Sequence[i
     # A link that is not the narrowest on a step's way is not felt until it is far narrower: so bandwidths are first
     # looked for over their whole range, and before latencies, which would be made to explain what is missing.
     best = loss(levels)
-    for field in ("bandwidth", "bandwidth", "latency", "bandwidth", "latency"):
+    for field in ("bandwidth", "bandwidth", "latency", "bandwidth", "latency") if whole_range else ():
         for level in crossed:
             found = min((loss(candidate), number, candidate) for number, candidate in
                         enumerate(moved(level, field, times) for times in _RANGE))  # fmt: skip
@@ -168,7 +192,7 @@ def _fitted(topology: Topology, fit: Sequence[MeasuredStep], crossed: Sequence[i
                             best, levels = value, candidate
             if best == before:
                 break
-    return tuple(levels)
+    return tuple(levels), best
 
 
 def _error(pairs: Sequence[tuple[float, float]]) -> Error:
@@ -181,7 +205,8 @@ def cluster_text(given: Mapping[str, Any], topology: Topology, found: Calibratio
     """The cluster file again, as plain data `given`, with the links that were found; everything else stays."""
     document = dict(given)
     own = topology.machine_level
-    document["source"] = f"links fitted by dally calibrate to {len(found.fit)} measured steps, {made}"
+    document["source"] = (f"links fitted by dally calibrate to {len(found.fit)} measured steps, {made}; "
+                          f"with the network model {found.network}")  # fmt: skip
     document["fabric"] = {"levels": [
         {"name": level.name, "kind": level.kind.value, "bandwidth": show_rate(level.bandwidth),
          "per": "machine" if index == 0 else "unit", "latency": show_latency(level.latency)}
