@@ -19,7 +19,7 @@ from dally.live.replayed import live_record, replay
 from dally.live.spec import read_spec
 from dally.live.verified import verify
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed
+from dally.store.database import Database, Handed, Taken
 
 TREE = cluster(2, 2, 4)
 JOBS = 16
@@ -66,9 +66,9 @@ class Life:
         if self.chance.random() < 0.6:
             spec["checkpoint"] = {"grace": "20s"}
         handed = Handed("ada", self.clock.unix(self.clock.time), [[(None, read_spec(spec).plain())]], None, "")
-        (ids,) = self.database.submit([handed])
-        assert isinstance(ids, list)
-        self.jobs += ids
+        (taken,) = self.database.submit([handed])
+        assert isinstance(taken, Taken)
+        self.jobs += taken.ids
 
     def ask(self, what: str, **about: str) -> None:
         self.driver.feed(self.database.ask({"what": what, "user": "ada", **about}))

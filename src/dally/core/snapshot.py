@@ -57,6 +57,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         "groups": [[text.plain(group.placement), [list(turn) for turn in group.turns],
                     {job: text.plain(group.share(job)) for job in group.members}] for group in view.groups],
         "news": [text.plain(entry) for entry in scheduler.news],
+        **({"answers": [text.plain(entry) for entry in books.answers]} if books.answers else {}),
         "memory": scheduler.memory.save(view.topology),
         **({} if (known := learning(view.estimates)) is None else {"learned": known.learned()}),
         **({} if gate is None else {"queues": text.plain(gate.queues), "kept": [*map(_ranking, gate.rankings())]}),
@@ -112,6 +113,7 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
             books.unranked[job.id] = job
     scheduler.time, scheduler.events = state["time"], state["events"]
     scheduler.news = [text.rich("event", entry) for entry in state["news"]]
+    books.answers += [text.rich("event", entry) for entry in state.get("answers", ())]
 
 
 def load_memory(policy: Policy, state: dict[str, Any], scheduler: Scheduler) -> Memory | None:
