@@ -143,6 +143,7 @@ def _job(state: str) -> SlurmJob:
     ("TIMEOUT", Look(Stage.OVER, 3), Told(), Exited(*KEY, 3)),
     ("CANCELLED", Look(Stage.OVER, 143), Told(asked=True), Exited(*KEY, 143)),
     ("CANCELLED", Look(Stage.OVER, -9, asked="out"), Told(), Exited(*KEY, -9)),  # by an engine before this one
+    ("CANCELLED", Look(Stage.OVER, 143, asked="out"), Told(cause="edited"), Vanished(*KEY, "edited")),  # by this one
     ("CANCELLED", Look(Stage.GONE, asked="leave"), Told(), Vanished(
         *KEY, "its Slurm job 12 ended as CANCELLED, and how the attempt ended is not on record")),
     ("CANCELLED", Look(Stage.VOID), Told(given_up=True), NotBegun(*KEY, "it never began", void=True)),

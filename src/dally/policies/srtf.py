@@ -42,8 +42,10 @@ class Srtf(RankedPolicy):
             if left == float("inf"):  # nothing is known of it: it keeps what it has before others of its kind
                 return Rank(left, -weight, then=-float("inf"), then_slope=1.0)
             at_once = since == job.job.submit_time
-            # while it runs, what remains shrinks with the clock: remaining(t) = finish − t
-            return Rank(weight * (now + left), -weight, then_slope=1.0,
+            # While it runs, what remains shrinks with the clock: remaining(t) = finish − t. Who had its GPUs for some
+            # time before it began stood still until now: else it would lose them to its equal, and that one to it.
+            stood = now - since if job.work_at(now) == job.work_done else 0.0
+            return Rank(weight * (now + left), -weight, then=-stood, then_slope=1.0,
                         tie=(-1.0, weight, since if at_once else -since))  # fmt: skip
         return Rank(weight * left, then=since, tie=(0.0 if job.preemptions else 1.0,))
 

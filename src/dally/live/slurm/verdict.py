@@ -52,10 +52,10 @@ def _over(key: tuple[str, int], seen: Look, state: str, called: str, told: Told)
     before = seen.asked == "leave" and not told.asked  # by an engine before this one
     # Slurm may have ended a job that had ended already, where nobody could tell it: then the state says nothing.
     signalled = seen.asked == "term" or seen.code in (SAVED, -signal.SIGTERM, -signal.SIGKILL)
+    if told.cause and not told.asked and seen.code != 0:  # it obeyed us before anybody else could end it
+        return Vanished(*key, told.cause)
     if told.asked or before or seen.code == 0 or seen.asked == "out":
         return Exited(*key, seen.code, seen.cause, before)
-    if told.cause:
-        return Vanished(*key, told.cause)
     if not signalled:
         return Exited(*key, seen.code, seen.cause)
     if told.requeued or state == "PREEMPTED" or (state in _MACHINES and seen.code == SAVED):
