@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # so that tests of every room ca
 
 _QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 settings.register_profile(  # says at once what fails; `explore` looks for the smallest example that does
-    "everyday", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_QUIET,
+    "everyday", deadline=None, derandomize=True, max_examples=24, suppress_health_check=_QUIET,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
 settings.register_profile("explore", deadline=None, max_examples=400, suppress_health_check=_QUIET)

@@ -59,6 +59,7 @@ def steps_on(real: Topology, noise: float = 0.0, seed: int = 1) -> list[Measured
     return [replace(step, seconds=value * chance.lognormvariate(0, noise)) for step, value in zip(plain, said, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "near"), [(0.0, 0.03), (0.03, 0.12)])
 def test_the_bandwidths_that_made_the_steps_are_found_again(lab: Path, noise: float, near: float) -> None:
     topology = load_cluster(str(lab))
@@ -80,6 +81,7 @@ def test_what_no_step_crossed_or_felt_stays_as_it_was(lab: Path) -> None:
     assert found.levels[-1] == topology.levels[-1]
 
 
+@pytest.mark.slow
 def test_steps_that_no_link_explains_do_not_get_a_good_error(lab: Path) -> None:
     topology = load_cluster(str(lab))
     chance = random.Random(3)
@@ -87,6 +89,7 @@ def test_steps_that_no_link_explains_do_not_get_a_good_error(lab: Path) -> None:
     assert calibrate(topology, wild).after.mean > 0.2
 
 
+@pytest.mark.slow
 def test_measurements_of_one_pair_are_one_step_so_that_none_is_on_both_sides(lab: Path) -> None:
     topology = load_cluster(str(lab))
     once = steps_on(topology)
@@ -165,6 +168,7 @@ def test_a_runs_record_is_measured_steps_too(lab: Path, tmp_path: Path) -> None:
     assert found.levels[rack].bandwidth == pytest.approx(real.levels[rack].bandwidth, rel=0.05)
 
 
+@pytest.mark.slow
 def test_an_exchange_that_hides_behind_less_of_backward_is_found_as_that_and_not_as_slow_links(lab: Path) -> None:
     cluster = load_cluster(str(lab))
     steps = []

@@ -40,6 +40,7 @@ def here(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_a_live_job_is_shown_beside_what_its_profile_predicts(here: Path, tmp_path: Path) -> None:
     script, profile = SCRIPTS / "reporting.py", tmp_path / "p.yaml"

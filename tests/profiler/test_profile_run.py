@@ -140,6 +140,7 @@ def test_too_few_steps_are_said_with_their_number(tmp_path: Path) -> None:
     assert found["runs"]["cached"]["steps"] >= 4  # one window was full
 
 
+@pytest.mark.slow
 def test_a_script_that_starts_its_own_ranks_is_measured_as_it_is(tmp_path: Path) -> None:
     found = profiled(tmp_path / "p.yaml", "--no-trace", "--only", "one", "--patience", "60s", ODD, "spawn")
     assert found["runs"]["all"]["processes"] == 2

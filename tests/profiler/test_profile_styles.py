@@ -13,6 +13,7 @@ STYLES = SCRIPTS / "styles.py"
 RUNS = ("--no-trace", "--threads", "1", "--only", "one", "--only", "cached")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("style", "batch", "layers"),
     [
@@ -50,6 +51,7 @@ def test_without_a_loader_samples_are_what_the_model_is_called_with(tmp_path: Pa
     assert any("does not draw its data from a DataLoader" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_timed_as_a_whole_and_told_so(tmp_path: Path) -> None:
     found = profiled(tmp_path / "p.yaml", *RUNS, STYLES, "compiled")
     assert found["runs"]["one"]["step"] > 0 and "model" not in found

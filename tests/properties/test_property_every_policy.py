@@ -18,7 +18,7 @@ from dally.network.registry import NAMES as NETWORKS
 from dally.report.bound import bound_of
 
 each_policy = pytest.mark.parametrize("policy", NAMES)
-EXAMPLES = settings().max_examples // 2  # of the profile: 20 on every day
+EXAMPLES = settings().max_examples // 2  # of the profile: 12 on every day
 
 
 @each_policy
