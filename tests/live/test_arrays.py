@@ -11,7 +11,8 @@ from dally.core.errors import UserError
 from dally.live.driver import Driver
 from dally.live.engine import Began, Exited
 from dally.live.spec import expand, read_spec
-from dally.store.database import Database, Handed, Taken
+from dally.store.database import Database
+from dally.store.taking import Handed, Taken
 
 
 def array(store: Database, numbers: str, **more: object) -> list[str]:  # noqa: F811

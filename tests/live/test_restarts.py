@@ -28,8 +28,9 @@ from dally.live.foresight import explained
 from dally.live.opening import open_service
 from dally.live.spec import read_spec
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed, Taken
+from dally.store.database import Database
 from dally.store.errors import FencedError
+from dally.store.taking import Handed, Taken
 
 CLUSTER = load_cluster("1x2x4")
 

@@ -15,8 +15,9 @@ from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.journal import Instant
 from dally.core.topology import MachineSpec
-from dally.store.database import Database, Handed, Taken
+from dally.store.database import Database
 from dally.store.errors import FencedError, StoreUnavailableError
+from dally.store.taking import Handed, Taken
 
 TREE = cluster(2, 2)
 Open = Callable[[], Database]

@@ -19,7 +19,8 @@ from dally.live.replayed import live_record, replay
 from dally.live.spec import read_spec
 from dally.live.verified import verify
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed, Taken
+from dally.store.database import Database
+from dally.store.taking import Handed, Taken
 
 TREE = cluster(2, 2, 4)
 JOBS = 16

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from signal import Signals
 from typing import Literal, NamedTuple, Protocol
 
 from dally.core.placement import Placement
@@ -29,6 +30,15 @@ class Program:
     time_limit: float | None = None  # seconds one attempt may run; then it is asked to leave, and put out
     output: str | None = None  # file that gets what it prints; None: the attempt's own, rotated
     reference: float | None = None  # seconds a step takes at full speed, where a profile says so
+
+    def checked(self) -> Signals:
+        """The signal it is asked with. Raises ValueError for what no engine can start."""
+        if not self.command:
+            raise ValueError("it has no command")
+        try:
+            return Signals["SIG" + self.signal.upper().removeprefix("SIG")]
+        except KeyError:
+            raise ValueError(f"there is no signal {self.signal!r}") from None
 
 
 class Order(NamedTuple):

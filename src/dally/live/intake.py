@@ -11,8 +11,9 @@ from typing import NamedTuple
 from dally.core.errors import UserError
 from dally.live.errors import Busy, NotLeader, Unavailable
 from dally.live.spec import JobSpec
-from dally.store.database import Database, Handed
+from dally.store.database import Database
 from dally.store.errors import FencedError, StoreUnavailableError
+from dally.store.taking import Handed
 
 MOST_TOGETHER = 200
 MOST_WAITING = 5000  # submissions that may wait for the disk; more are told to come again

@@ -34,8 +34,9 @@ from dally.live.local.output import output_folder, read_output
 from dally.live.news import News
 from dally.live.spec import JobSpec, check_levels, check_model, expand
 from dally.policies.options import make_policy
-from dally.store.database import Database, Handed, Submission
+from dally.store.database import Database, Submission
 from dally.store.errors import FencedError, StoreUnavailableError
+from dally.store.taking import Handed
 from dally.version import __version__
 
 log = logging.getLogger("dally.service")

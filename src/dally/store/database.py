@@ -30,70 +30,10 @@ from dally.core.journal import Instant
 from dally.core.journal_text import VERSION, JournalText
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_from_plain, topology_to_plain
+from dally.store import tables as t
 from dally.store.errors import FencedError, StoreUnavailableError
 from dally.store.journal_file import JournalReader
-
-SCHEMA = 1
-_Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up in INTEGER only
-
-_meta = sa.MetaData()
-_about = sa.Table("about", _meta, sa.Column("name", sa.Text, primary_key=True), sa.Column("value", sa.Text))
-_journal = sa.Table(
-    "journal", _meta,
-    sa.Column("number", _Number, primary_key=True, autoincrement=False),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("line", sa.Text, nullable=False),
-)  # fmt: skip
-_snapshots = sa.Table(
-    "snapshots", _meta,
-    sa.Column("number", _Number, primary_key=True, autoincrement=False),
-    sa.Column("body", sa.Text, nullable=False),
-)  # fmt: skip
-_submissions = sa.Table(
-    "submissions", _meta,
-    sa.Column("seq", _Number, primary_key=True),
-    sa.Column("id", sa.Text, nullable=False, unique=True),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("made", sa.Float, nullable=False),  # unix time
-    sa.Column("spec", sa.Text, nullable=False),
-    sqlite_autoincrement=True,
-)  # fmt: skip
-_keys = sa.Table(
-    "keys", _meta,
-    sa.Column("who", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, nullable=False),
-    sa.Column("ids", sa.Text, nullable=False),
-)  # fmt: skip
-_requests = sa.Table(
-    "requests", _meta,
-    sa.Column("seq", _Number, primary_key=True),
-    sa.Column("made", sa.Float, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("done", sa.Boolean, nullable=False, default=False, index=True),
-    sqlite_autoincrement=True,
-)  # fmt: skip
-_rows = sa.Table(
-    "rows", _meta,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("body", sa.Text, nullable=False),
-)  # fmt: skip
-_leader = sa.Table(
-    "leader", _meta,
-    sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("beat", _Number, nullable=False),
-    sa.Column("holder", sa.Text, nullable=False),
-)  # fmt: skip
-
-# Made once: to make a statement anew costs several times as much as to execute it.
-_APPEND, _HAND_IN, _KEY = _journal.insert(), _submissions.insert(), _keys.insert()
-_LEADS = sa.select(_leader.c.epoch).where(_leader.c.one == 1)
-_LEADS_LOCKED, _LEADS_ALONE = _LEADS.with_for_update(read=True), _LEADS.with_for_update()
-_KNOWN = sa.select(_submissions, _rows.c.body).join_from(
-    _submissions, _rows, _submissions.c.id == _rows.c.id, isouter=True)  # fmt: skip
-_NEWEST = sa.select(sa.func.max(_submissions.c.seq))
-_KEYS_BEFORE = sa.select(_keys).where(_keys.c.key.in_(sa.bindparam("keys", expanding=True)))
+from dally.store.taking import Handed, Taken, Taking
 
 
 class Submission(NamedTuple):
@@ -153,16 +93,17 @@ class Database:
         with self._writing() as connection:
             if not self._sqlite:  # two services may come up at once
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(7433001)"))
-            _meta.create_all(connection)
-            found = connection.execute(sa.select(_about.c.value).where(_about.c.name == "header")).scalar()
+            t.meta.create_all(connection)
+            found = connection.execute(sa.select(t.about.c.value).where(t.about.c.name == "header")).scalar()
             if found is None:
-                header = {"schema": SCHEMA, "made": time.time(), **about, "topology": topology_to_plain(topology)}
+                header = {"schema": t.SCHEMA, "made": time.time(), **about, "topology": topology_to_plain(topology)}
                 found = json.dumps(header)
-                connection.execute(_about.insert().values(name="header", value=found))
-                connection.execute(_leader.insert().values(one=1, epoch=0, beat=0, holder="{}"))
+                connection.execute(t.about.insert().values(name="header", value=found))
+                connection.execute(t.leader.insert().values(one=1, epoch=0, beat=0, holder="{}"))
         self.about = json.loads(found)
-        if self.about.get("schema") != SCHEMA:
-            raise UserError(f"{self.folder}: a store of schema {self.about.get('schema')}; this program reads {SCHEMA}")
+        if self.about.get("schema") != t.SCHEMA:
+            found = self.about.get("schema")
+            raise UserError(f"{self.folder}: a store of schema {found}; this program reads {t.SCHEMA}")
 
     @property
     def made(self) -> float:
@@ -191,18 +132,18 @@ class Database:
 
     def lead(self) -> Lead:
         with self._reading() as connection:
-            row = connection.execute(sa.select(_leader)).one()
+            row = connection.execute(sa.select(t.leader)).one()
         return Lead(row.epoch, row.beat, json.loads(row.holder))
 
     def take_the_lead(self, seen: Lead, holder: Mapping[str, Any]) -> bool:
         """Lead from now on, unless anything has changed since `seen`. Who led before can write nothing any more."""
         with self._writing() as connection:
             done = connection.execute(
-                _leader.update()
-                .where(_leader.c.one == 1, _leader.c.epoch == seen.epoch, _leader.c.beat == seen.beat)
+                t.leader.update()
+                .where(t.leader.c.one == 1, t.leader.c.epoch == seen.epoch, t.leader.c.beat == seen.beat)
                 .values(epoch=seen.epoch + 1, beat=seen.beat + 1, holder=json.dumps(dict(holder)))
             )
-            count = connection.execute(sa.select(sa.func.count()).select_from(_journal)).scalar_one()
+            count = connection.execute(sa.select(sa.func.count()).select_from(t.journal)).scalar_one()
         if done.rowcount != 1:
             return False
         self.epoch, self.instants = seen.epoch + 1, count
@@ -212,18 +153,19 @@ class Database:
         """Show that this leader lives. Raises `FencedError` where somebody else leads."""
         with self._writing() as connection:
             self._must_lead(connection)
-            connection.execute(_leader.update().where(_leader.c.one == 1).values(beat=_leader.c.beat + 1))
+            connection.execute(t.leader.update().where(t.leader.c.one == 1).values(beat=t.leader.c.beat + 1))
 
     def step_down(self) -> None:
         """Leave the lead to whoever wants it, at once."""
         with self._writing() as connection:
             self._must_lead(connection)
-            connection.execute(_leader.update().where(_leader.c.one == 1).values(holder="{}", beat=_leader.c.beat + 1))
+            nobody = {"holder": "{}", "beat": t.leader.c.beat + 1}
+            connection.execute(t.leader.update().where(t.leader.c.one == 1).values(**nobody))
         self.epoch = 0
 
     def _must_lead(self, connection: Connection, *, alone: bool = False) -> None:
         """Held until the transaction ends, so that nobody takes over in the middle of it; `alone`: nor writes."""
-        query = _LEADS if self._sqlite else _LEADS_ALONE if alone else _LEADS_LOCKED
+        query = t.LEADS if self._sqlite else t.LEADS_ALONE if alone else t.LEADS_LOCKED
         epoch = connection.execute(query).scalar_one()
         if epoch != self.epoch:
             raise FencedError(f"{self.folder}: another service leads now (epoch {epoch}, this one had {self.epoch})")
@@ -245,10 +187,10 @@ class Database:
         line = text.encode(instant)
         with self._writing() as connection:
             self._must_lead(connection)
-            connection.execute(_APPEND, {"number": self.instants, "epoch": self.epoch, "line": line})
+            connection.execute(t.APPEND, {"number": self.instants, "epoch": self.epoch, "line": line})
             answered = list(answered)
             if answered:
-                connection.execute(_requests.update().where(_requests.c.seq.in_(answered)).values(done=True))
+                connection.execute(t.requests.update().where(t.requests.c.seq.in_(answered)).values(done=True))
             self._put(connection, rows or {})
         self.instants += 1
         self._text = text
@@ -262,10 +204,10 @@ class Database:
     def note(self, name: str, value: str | None = None) -> str | None:
         """What was noted under a name before; `value` takes its place."""
         with self._writing() as connection:
-            before = connection.execute(sa.select(_about.c.value).where(_about.c.name == name)).scalar()
+            before = connection.execute(sa.select(t.about.c.value).where(t.about.c.name == name)).scalar()
             if value is not None and value != before:
-                connection.execute(_about.delete().where(_about.c.name == name))
-                connection.execute(_about.insert().values(name=name, value=value))
+                connection.execute(t.about.delete().where(t.about.c.name == name))
+                connection.execute(t.about.insert().values(name=name, value=value))
         return before
 
     def put_rows(self, rows: Mapping[str, dict[str, Any]], answered: Iterable[int] = ()) -> None:
@@ -273,28 +215,28 @@ class Database:
         with self._writing() as connection:
             self._must_lead(connection)
             self._put(connection, rows)
-            connection.execute(_requests.update().where(_requests.c.seq.in_(list(answered))).values(done=True))
+            connection.execute(t.requests.update().where(t.requests.c.seq.in_(list(answered))).values(done=True))
 
     def written(self) -> int:
         """Instants in the journal, asked of the store: after a failure nobody knows otherwise."""
         with self._reading() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).select_from(_journal)).scalar_one())
+            return int(connection.execute(sa.select(sa.func.count()).select_from(t.journal)).scalar_one())
 
     def snapshot(self, state: dict[str, Any], *, keep: int = 2) -> None:
         """The state after all instants so far. Older ones but the last few are deleted; the journal is kept whole."""
         body = json.dumps(state, allow_nan=False, separators=(",", ":"))
         with self._writing() as connection:
             self._must_lead(connection)
-            connection.execute(_snapshots.delete().where(_snapshots.c.number == self.instants))
-            connection.execute(_snapshots.insert().values(number=self.instants, body=body))
-            numbers = connection.execute(sa.select(_snapshots.c.number).order_by(_snapshots.c.number.desc())).scalars()
-            old = list(numbers)[keep:]
+            connection.execute(t.snapshots.delete().where(t.snapshots.c.number == self.instants))
+            connection.execute(t.snapshots.insert().values(number=self.instants, body=body))
+            newest_first = sa.select(t.snapshots.c.number).order_by(t.snapshots.c.number.desc())
+            old = list(connection.execute(newest_first).scalars())[keep:]
             if old:
-                connection.execute(_snapshots.delete().where(_snapshots.c.number.in_(old)))
+                connection.execute(t.snapshots.delete().where(t.snapshots.c.number.in_(old)))
 
     def newest_snapshot(self) -> tuple[int, dict[str, Any]] | None:
         with self._reading() as connection:
-            row = connection.execute(sa.select(_snapshots).order_by(_snapshots.c.number.desc()).limit(1)).first()
+            row = connection.execute(sa.select(t.snapshots).order_by(t.snapshots.c.number.desc()).limit(1)).first()
         return None if row is None else (row.number, json.loads(row.body))
 
     def since(self, number: int, topology: Topology | None = None) -> Iterator[Instant]:
@@ -315,9 +257,9 @@ class Database:
         while left > 0:
             with self._reading() as connection:
                 piece = connection.execute(
-                    sa.select(_journal.c.number, _journal.c.line)
-                    .where(_journal.c.number >= number)
-                    .order_by(_journal.c.number)
+                    sa.select(t.journal.c.number, t.journal.c.line)
+                    .where(t.journal.c.number >= number)
+                    .order_by(t.journal.c.number)
                     .limit(int(min(left, 1000)))
                 ).all()
             if not piece:
@@ -335,7 +277,7 @@ class Database:
         answers: list[Taken | UserError] = []
         with self._writing() as connection:
             self._must_lead(connection, alone=True)
-            taking = _Taking(connection, connection.execute(_NEWEST).scalar() or 0, batch)
+            taking = Taking(connection, connection.execute(t.NEWEST).scalar() or 0, batch)
             for handed in batch:
                 answers.append(taking.take_in(handed))
             taking.write()
@@ -345,37 +287,37 @@ class Database:
         """(sequence number, what was handed in), all from a number on."""
         with self._reading() as connection:
             rows = connection.execute(
-                sa.select(_submissions).where(_submissions.c.seq > after).order_by(_submissions.c.seq)
+                sa.select(t.submissions).where(t.submissions.c.seq > after).order_by(t.submissions.c.seq)
             ).all()
         return [(row.seq, Submission(row.id, row.who, row.made, json.loads(row.spec))) for row in rows]
 
     def newest_submission(self) -> int:
         """Sequence number of the last one; 0: there is none."""
         with self._reading() as connection:
-            return int(connection.execute(_NEWEST).scalar() or 0)
+            return int(connection.execute(t.NEWEST).scalar() or 0)
 
     def unended(self) -> list[Known]:
         """Jobs that have not ended, be it that no instant has them yet, in order."""
         state = self._row_state()
-        return self._known(_KNOWN.where(sa.or_(_rows.c.id.is_(None), state.is_(None))).order_by(_submissions.c.seq))
+        return self._known(t.KNOWN.where(sa.or_(t.rows.c.id.is_(None), state.is_(None))).order_by(t.submissions.c.seq))
 
     def known(self, id: str) -> Known | None:
         """One job, whatever became of it."""
-        return next(iter(self._known(_KNOWN.where(_submissions.c.id == id))), None)
+        return next(iter(self._known(t.KNOWN.where(t.submissions.c.id == id))), None)
 
     def members(self, array: str) -> list[Known]:
         """The jobs of an array, in order."""
-        inside = _submissions.c.id.like(f"{array}\\_%", escape="\\")
-        return self._known(_KNOWN.where(inside).order_by(_submissions.c.seq))
+        inside = t.submissions.c.id.like(f"{array}\\_%", escape="\\")
+        return self._known(t.KNOWN.where(inside).order_by(t.submissions.c.seq))
 
     def known_after(self, seq: int, limit: int) -> list[Known]:
         """All jobs in order, from the one after this on."""
-        return self._known(_KNOWN.where(_submissions.c.seq > seq).order_by(_submissions.c.seq).limit(limit))
+        return self._known(t.KNOWN.where(t.submissions.c.seq > seq).order_by(t.submissions.c.seq).limit(limit))
 
     def last_finished(self, limit: int) -> list[Known]:
         """So many of those that finished, the last ones submitted, in order."""
-        finished = _KNOWN.where(self._row_state() == "finished")
-        return self._known(finished.order_by(_submissions.c.seq.desc()).limit(limit))[::-1]
+        finished = t.KNOWN.where(self._row_state() == "finished")
+        return self._known(finished.order_by(t.submissions.c.seq.desc()).limit(limit))[::-1]
 
     def ended(self) -> dict[str, int]:
         """How many jobs have ended, by state."""
@@ -393,27 +335,27 @@ class Database:
     def _row_state(self) -> sa.ColumnElement[str | None]:
         """How a job ended; nothing while it has not."""
         if self._sqlite:
-            return sa.func.json_extract(_rows.c.body, "$.state")
-        return sa.func.json_extract_path_text(sa.cast(_rows.c.body, sa.JSON), "state")
+            return sa.func.json_extract(t.rows.c.body, "$.state")
+        return sa.func.json_extract_path_text(sa.cast(t.rows.c.body, sa.JSON), "state")
 
     def ask(self, body: Mapping[str, Any]) -> Request:
         """Something else that somebody wants; durable when it returns. Only where this process leads."""
         made = time.time()
         with self._writing() as connection:
             self._must_lead(connection)
-            done = connection.execute(_requests.insert().values(made=made, body=json.dumps(dict(body)), done=False))
+            done = connection.execute(t.requests.insert().values(made=made, body=json.dumps(dict(body)), done=False))
             seq = done.inserted_primary_key[0]  # type: ignore[index]
         return Request(seq, made, dict(body))
 
     def open_requests(self, after: int = 0) -> list[Request]:
         with self._reading() as connection:
-            wanted = sa.select(_requests).where(_requests.c.done.is_(False), _requests.c.seq > after)
-            rows = connection.execute(wanted.order_by(_requests.c.seq)).all()
+            wanted = sa.select(t.requests).where(t.requests.c.done.is_(False), t.requests.c.seq > after)
+            rows = connection.execute(wanted.order_by(t.requests.c.seq)).all()
         return [Request(row.seq, row.made, json.loads(row.body)) for row in rows]
 
     def rows(self) -> dict[str, dict[str, Any]]:
         with self._reading() as connection:
-            return {row.id: json.loads(row.body) for row in connection.execute(sa.select(_rows))}
+            return {row.id: json.loads(row.body) for row in connection.execute(sa.select(t.rows))}
 
 
 def stored(database: Database) -> Database:
@@ -421,7 +363,7 @@ def stored(database: Database) -> Database:
     with database._reading() as connection:
         found = None
         if sa.inspect(connection).has_table("about"):
-            found = connection.execute(sa.select(_about.c.value).where(_about.c.name == "header")).scalar()
+            found = connection.execute(sa.select(t.about.c.value).where(t.about.c.name == "header")).scalar()
     if found is None:
         raise UserError(f"{database.folder}: no service has kept its journal here")
     database.about = json.loads(found)
@@ -442,67 +384,6 @@ class ServiceJournal(JournalReader):
     def __iter__(self) -> Iterator[Instant]:
         for at, line in self._database.lines(0):
             yield self._text.decode(line, f"{self.path}, instant {at}")
-
-
-class Handed(NamedTuple):
-    """One person's submission: jobs by themselves, or numbered members of an array, under a key of theirs or none."""
-
-    who: str
-    made: float
-    specs: Sequence[Sequence[tuple[int | None, dict[str, Any]]]]
-    key: str | None
-    digest: str
-
-
-class Taken(NamedTuple):
-    """Ids of a submission, and whether it is new: the same key again has the ids it had."""
-
-    ids: list[str]
-    new: bool
-
-
-class _Taking:
-    """Submissions of one transaction, numbered as they come and written together. There is one such transaction at a
-    time, and no submission is ever deleted: the next number is one more than the last."""
-
-    def __init__(self, connection: Connection, newest: int, batch: Sequence[Handed]) -> None:
-        self._connection, self._newest = connection, newest
-        self._rows: list[dict[str, Any]] = []
-        self._new_keys: list[dict[str, Any]] = []
-        self._keys: dict[tuple[str, str], dict[str, Any]] = {}  # by whom and key; those of this transaction too
-        keys = sorted({handed.key for handed in batch if handed.key is not None})
-        for row in connection.execute(_KEYS_BEFORE, {"keys": keys}) if keys else ():
-            self._keys[row.who, row.key] = dict(row._mapping)
-
-    def take_in(self, handed: Handed) -> Taken | UserError:
-        if handed.key is not None:
-            before = self._keys.get((handed.who, handed.key))
-            if before is not None:
-                if before["digest"] != handed.digest:
-                    return UserError(f"the idempotency key {handed.key!r} was used for another submission")
-                return Taken(list(json.loads(before["ids"])), False)
-        ids = [id for group in handed.specs for id in self._group(handed, group)]
-        if handed.key is not None:
-            new = {"who": handed.who, "key": handed.key, "digest": handed.digest, "ids": json.dumps(ids)}
-            self._keys[handed.who, handed.key] = new
-            self._new_keys.append(new)
-        return Taken(ids, True)
-
-    def _group(self, handed: Handed, group: Sequence[tuple[int | None, dict[str, Any]]]) -> Iterator[str]:
-        """A row each; its number is its id, or the id of its array and its number in it."""
-        array = self._newest + 1
-        for member, spec in group:
-            self._newest += 1
-            id = str(self._newest) if member is None else f"{array}_{member}"
-            self._rows.append({"seq": self._newest, "id": id, "who": handed.who, "made": handed.made,
-                               "spec": json.dumps(spec)})  # fmt: skip
-            yield id
-
-    def write(self) -> None:
-        if self._rows:
-            self._connection.execute(_HAND_IN, self._rows)
-        if self._new_keys:
-            self._connection.execute(_KEY, self._new_keys)
 
 
 def _engine(url: URL, patience: float) -> Engine:
@@ -540,7 +421,7 @@ def _upsert(sqlite: bool) -> sa.Insert:
         from sqlalchemy.dialects.sqlite import insert
     else:
         from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment]
-    made = insert(_rows)
+    made = insert(t.rows)
     return made.on_conflict_do_update(index_elements=["id"], set_={"body": made.excluded.body})
 
 

@@ -118,12 +118,7 @@ class LocalEngine:
     def _plain(self, order: Order, folder: AttemptFolder) -> dict[str, Any]:
         """The order as the shim reads it."""
         program, token = order.program, uuid.uuid4().hex
-        if not program.command:
-            raise ValueError("it has no command")
-        try:
-            number = signal.Signals["SIG" + program.signal.upper().removeprefix("SIG")]
-        except KeyError:
-            raise ValueError(f"there is no signal {program.signal!r}") from None
+        number = program.checked()
         taken = {int(watched.order.get("port", 0)) for watched in self._watched.values()}
         port = environment.free_port(taken, int(token[:6], 16))
         report = str(self.state / "engine.sock")

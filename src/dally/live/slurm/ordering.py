@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shlex
-import signal
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,12 +56,7 @@ def plain_order(order: Order, folder: SlurmFolder, *, state: Path, addresses: Ma
                 log_size: int, log_files: int, srun: Sequence[str]) -> dict[str, Any]:  # fmt: skip
     """The order as the batch process reads it. Raises ValueError for what is wrong with it."""
     program, token = order.program, uuid.uuid4().hex
-    if not program.command:
-        raise ValueError("it has no command")
-    try:
-        number = signal.Signals["SIG" + program.signal.upper().removeprefix("SIG")]
-    except KeyError:
-        raise ValueError(f"there is no signal {program.signal!r}") from None
+    number = program.checked()
     parts = [node_of(machine) for machine in order.machines]
     nodes, kinds = [node for node, _ in parts], {kind for _, kind in parts}
     if len(set(nodes)) < len(nodes) or len(kinds) > 1:
