@@ -171,3 +171,18 @@ def test_nobody_touches_a_job_of_which_nothing_is_heard(lost: str) -> None:
     if lost == "MachineDown":
         starts = [action for action in world.done[before:] if isinstance(action, (pl.Start, pl.Migrate))]
         assert all(m != 0 for action in starts for m, _ in action.placement.slices)
+
+
+def test_who_has_just_left_its_gpus_has_a_reason_before_the_policy_is_asked_again() -> None:
+    """Nothing to save: it is off its GPUs in the very instant in which it was told to go."""
+    jobs = [job("long", 4, 900.0), job("starved", 1, 10.0, 5.0)]
+    unknown: list[tuple[str, float]] = []
+
+    def check(scheduler: Scheduler, now: float) -> None:
+        unknown.extend((active.id, now) for active in scheduler.books.jobs.values()
+                       if active.state is State.WAITING and scheduler.reason(active.id) is None)  # fmt: skip
+
+    with watched_steps(check):
+        played = play(jobs, cluster(1, 4), "gandiva[slicing=false,starvation=60]", starts=StartRules(30.0))
+    assert len(played.of(pl.Preempt)) == 1
+    assert not unknown

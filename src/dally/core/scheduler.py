@@ -32,10 +32,13 @@ from dally.core.journal import (
 )
 from dally.core.memory import Memory
 from dally.core.policy import Meter, Policy, PolicyBase, View
-from dally.core.reasons import Reason
+from dally.core.reasons import Reason, Token
 from dally.core.rules import Broken, Rules
 from dally.core.sharing import Interference, NoInterference
+from dally.core.states import State
 from dally.core.topology import Topology
+
+_JUST_LEFT = Reason(Token.WAITING_FOR_GPUS, "it has just left its GPUs to others; what is next is decided soon")
 
 
 class World(Protocol):
@@ -243,8 +246,12 @@ class Scheduler:
             self._unwritten.clear()
 
     def reason(self, job_id: str) -> Reason | None:
-        """Why a job does not run."""
-        return self.books.reason(job_id)
+        """Why a job does not run. What the world answered at once was heard after the last plan: the policy may not
+        have said anything yet of a job that has left its GPUs in that very instant."""
+        reason = self.books.reason(job_id)
+        if reason is None and self.books.jobs[job_id].state is State.WAITING and ev.Yielded(job_id) in self.news:
+            return _JUST_LEFT
+        return reason
 
     # --- what changes underneath ----------------------------------------------------------------------------
 
