@@ -12,6 +12,7 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Happened
 from dally.core.memory import Memory, NoMemory
 from dally.core.plan import Demand, Plan
+from dally.core.prices import Prices
 from dally.core.ranking import Rank, Ranking
 from dally.core.reasons import Reason, Token
 from dally.core.shape import fits_empty
@@ -40,7 +41,8 @@ class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
     __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "_shapes", "down", "estimates", "free",
-                 "groups", "layout", "news", "preemptible", "reasons", "topology", "waiting", "withheld")  # fmt: skip
+                 "groups", "layout", "news", "preemptible", "prices", "reasons", "topology", "waiting",
+                 "withheld")  # fmt: skip
 
     def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,
@@ -50,6 +52,7 @@ class View:
         self.estimates = estimates
         self.waiting = Ranking()  # jobs that may be started
         self.preemptible = Ranking()  # running jobs that no lease protects
+        self.prices = Prices()  # what preemptions were seen to cost
         self.groups = Groups()  # who holds which GPUs; kept for policies that share
         self.down: Set[int] = frozenset()  # machines that are not there at the moment
         self.withheld: Mapping[str, int] = {}  # GPUs that others have, by the machine's name; they are not free
@@ -74,6 +77,10 @@ class View:
     def reason(self, job_id: str) -> Reason | None:
         """Why the job waits, as last said."""
         return self._reason(job_id)
+
+    def price(self, job: ActiveJob) -> float:
+        """Seconds without progress that being preempted and coming back would cost it, as far as that was seen."""
+        return self.prices.of(job.job)
 
     def too_large(self, demand: Demand) -> Reason | None:
         """Why a gang of this demand could not run if it were alone: machines are down, drained or taken out, and what

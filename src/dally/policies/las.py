@@ -14,6 +14,7 @@ from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank
 from dally.policies.options import option
 from dally.policies.placing import RuleName
+from dally.policies.preempting import Preempting, preempting, with_leases
 
 
 class Las(RankedPolicy):
@@ -28,6 +29,7 @@ class Las(RankedPolicy):
         quantum: float = option(360.0, "shortest time between getting GPUs and losing them", unit="s",
                                 source="round length of Gavel (OSDI'20)")  # fmt: skip
         placement: RuleName = option("consolidated", "where a gang goes")
+        preempt: Preempting = preempting()
 
     def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         attained = job.attained_at(now)
@@ -42,4 +44,4 @@ class Las(RankedPolicy):
             # running jobs fall behind waiting ones as time passes, not only when something happens
             turn = (now // quantum + 1) * quantum
             plan.append(WakeAt(turn if turn > now else turn + quantum))  # rounding may give `now` itself
-        return plan
+        return with_leases(plan, view, self.options.preempt)

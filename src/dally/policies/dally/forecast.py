@@ -11,6 +11,7 @@ from dally.core.memory import Table
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.policies.dally.arrivals import Arrivals
 from dally.policies.dally.beliefs import Beliefs
 from dally.policies.dally.ends import Ends
 from dally.policies.dally.examples import Examples
@@ -19,14 +20,16 @@ from dally.policies.dally.queue import Queue
 from dally.policies.dally.tiers import Tiers
 
 _RECENT = 0.1  # weight of the latest wait in what is learned of them
+_IN_TIME = 1.25  # times what was expected that a wait may take for the forecast to have come true
 _WORST = 10.0  # no single wait counts as more than so many times longer or shorter than expected
 
 
-class ValueMemory(Beliefs, Ends, Queue):
-    """What is believed of jobs, when running ones end, who waits for what; and, per demand and tier, how much longer
-    than expected openings took (others are faster, jobs run longer than declared)."""
+class ValueMemory(Arrivals, Beliefs, Ends, Queue):
+    """What comes, what is believed of jobs, when running ones end, who waits for what; and, per demand and tier, how
+    much longer than expected openings took (others are faster, jobs run longer than declared)."""
 
     late: Table[tuple[Demand, int], float]
+    forecasts: Table[tuple[Demand, int], tuple[int, int]]  # of openings: how many came true, of how many
     apart: Table[str, bool]  # running jobs that could be nearer together when they got their GPUs
 
 
@@ -47,6 +50,10 @@ class Forecast:
         need = self.run_time_at(job, self.tiers.smallest(job.demand)) if declares else None
         self.memory.enqueue(job, self.size(job), need)
 
+    def arrived(self, job: ActiveJob) -> None:
+        near = self.run_time_at(job, self.tiers.smallest(job.demand))
+        self.memory.arrive(job.job.submit_time, job.gpus * near)
+
     def got_gpus(self, job: ActiveJob, placement: Placement) -> None:
         memory = self.memory
         memory.expect(job, placement.gpus, self.now + self.run_time(job, placement))
@@ -59,6 +66,9 @@ class Forecast:
             # who gave in and took something further out has waited at least so long
             key = (job.demand, waited.tier)
             took = min(_WORST, max(1.0 / _WORST, (self.now - waited.since) / max(waited.expected, 1.0)))
+            kept, made = memory.forecasts.get(key, (0, 0))
+            in_time = self.now - waited.since <= _IN_TIME * max(waited.expected, 1.0)
+            memory.forecasts[key] = (kept + (in_time and self.tiers.of(placement) <= waited.tier), made + 1)
             memory.late[key] = (1.0 - _RECENT) * memory.late.get(key, 1.0) + _RECENT * took
 
     def expects(self, job: ActiveJob, tier: int, opening: float) -> None:
@@ -135,6 +145,23 @@ class Forecast:
         if ahead >= len(times):
             return float("inf")
         return self.now + self.memory.late.get(key, 1.0) * (times[ahead] - self.now)
+
+    def room_for(self, demand: Demand) -> tuple[float, int] | None:
+        """When so many GPUs of one type are expected to be free wherever they are, and how many more are then."""
+        topology, found = self.view.topology, None
+        for kind in (demand.gpu_type,) if demand.gpu_type else topology.gpu_types:
+            free = self.view.free.pools[kind].total
+            for end, job_id in self.memory.soonest():
+                if free >= demand.gpus:
+                    break
+                placement = self.view.job(job_id).placement
+                for index, mask in placement.slices if placement is not None else ():
+                    if topology.machines[index].gpu_type == kind:
+                        free += mask.bit_count()
+                        begin = end
+            if free >= demand.gpus and (found is None or begin < found[0]):
+                found = begin, free - demand.gpus
+        return found
 
     def _find_openings(self, demand: Demand, tier: int) -> list[float]:
         view, level = self.view, self.tiers.own + tier
