@@ -240,8 +240,10 @@ class _Round:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
         least = MARGIN * max(0.0, self._aged(job))
         need = self.forecast.run_time_at(job, tier)
+        starved = self._starved(job)  # then not even a pole keeps its GPUs from it
         victims = [(size, v) for size, _, v in self.behind if size > least + v.gpus * self._price(v)
-                   and v.id not in self.evicted and self.poles.may_lose_gpus(v, job, need)]  # fmt: skip
+                   and v.id not in self.evicted
+                   and (starved or self.poles.may_lose_gpus(v, job, need))]  # fmt: skip
         if not victims:
             return None
         where = job.demand.where

@@ -6,8 +6,8 @@ S = (R − R′)·(1 + d·K/G). It declines while the nearer GPUs are expected s
 wait as long as the saving and then give in is at most twice as bad as knowing the future (the ski-rental bound).
 
 K are the N others who wait. Where nobody is preempted, what is given now is given for good, and it also puts off all
-who come before the cluster has caught up: K = N + λ·B/(1 − ρ), where λ jobs come per second, B seconds of work are
-there for every GPU, and ρ is the load they bring if all run near. Then, whatever the forecast says, a job also declines
+who come before the queue is served: K = N + λ·B/(1 − ρ), where λ jobs come per second, B seconds of work wait for
+every GPU, and ρ is the load they bring if all run near. Then, whatever the forecast says, a job also declines
 what is more than 1/ρ times as slow as the nearest GPUs: if all took such, more would be asked of the cluster than it
 has, and every far gang makes the wait for near GPUs longer for the next.
 """
@@ -58,8 +58,7 @@ class Waiting:
         waiting = max(0, len(self.forecast.view.waiting) - 1)
         if not self.lasting:
             return waiting / self.gpus
-        backlog = (memory.backlog + memory.gpu_time_left(self.now)) / self.gpus
-        coming = memory.rates(self.now)[0] * backlog / (1.0 - min(self.load, FULL))
+        coming = memory.rates(self.now)[0] * memory.backlog / self.gpus / (1.0 - min(self.load, FULL))
         return (waiting + coming) / self.gpus
 
     def rather(self, job: ActiveJob, placement: Placement, nearest: int, room: int) -> Declined | None:
