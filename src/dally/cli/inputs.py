@@ -31,6 +31,9 @@ figures_option = click.option("--figures", type=click.Choice(["main", "all"]), d
                               help="all: every figure, in a table of its own (docs/metrics.md).")  # fmt: skip
 
 
+force_option = click.option("--force", is_flag=True, help="Replace what another run left in the folder of --out.")
+
+
 def experiment_options(command: F) -> F:
     """Trace, cluster, network, costs, faults: everything but the policy. No option has a default of its own: what is
     not given is the scenario's business."""

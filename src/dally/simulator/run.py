@@ -23,6 +23,7 @@ from dally.simulator.knowledge import Profiles, tell, told
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.predicting import Calibration, Predictor
 from dally.simulator.slices import SharingRules
+from dally.simulator.stopping import asked
 from dally.simulator.window import Window
 from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld, WorldRules
@@ -81,6 +82,7 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
             circles.look(now, calls, world.ended)
             if progress is not None:
                 stopped = not progress(now, world.ended, len(trace.jobs))
+        stopped = stopped or asked()
         return not stopped
 
     started = time.process_time()

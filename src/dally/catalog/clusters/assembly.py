@@ -14,6 +14,7 @@ from dally.core.topology import Level, MachineSpec, Path, Topology, build_topolo
 T = TypeVar("T")
 
 # What the levels above the machine are called where nobody says; the outermost is always the cluster.
+MOST_GPUS = 4096  # of one machine: a slip of the finger should not fill the memory
 OUTER_NAMES = ("rack", "block", "zone")
 
 
@@ -31,6 +32,10 @@ def assemble(name: str, planned: Sequence[Planned], fabric: Fabric) -> Topology:
     """Build the tree; every machine gets equally many domains, at least a rack."""
     if not planned:
         raise UserError(f"cluster {name!r} has no machines with GPUs")
+    most = max(planned, key=lambda machine: machine.inside.gpus)
+    if most.inside.gpus > MOST_GPUS:
+        raise UserError(f"cluster {name!r}: machine {most.name} has {most.inside.gpus:,} GPUs; at most {MOST_GPUS:,} can "
+                        "be in one machine")  # fmt: skip
     depth = max(1, *(len(machine.domains) for machine in planned))
     planned = [_padded(machine, depth) for machine in planned]
     _check_names(name, planned)
