@@ -33,9 +33,12 @@ def will_run(nodes: Nodes, room: RoomLater, ends: Sequence[End], demand: Demand,
     """The jobs on these nodes are let end one after the other, those that end close together at once, until it fits.
 
     The later, the coarser: a start may be foreseen too late, and never too early as long as limits are kept."""
+    wanted = nodes.wanted(demand, partition, allowed)
     for together in groups([end for end in ends if end.nodes & allowed]):
         for end in together:
             room.give(end.placement)
+        if not any((room.at_least(each.gpus) & where).bit_count() >= each.nodes for each, where in wanted):
+            continue
         chosen = nodes.find(room, demand, partition, allowed, near)
         if chosen is not None:
             last = together[-1].time
