@@ -14,6 +14,7 @@ from dally.core.memory import Memory, NoMemory
 from dally.core.plan import Demand, Plan
 from dally.core.ranking import Rank, Ranking
 from dally.core.reasons import Reason, Token
+from dally.core.shape import fits_empty
 from dally.core.sharing import Groups, Interference, NoInterference
 from dally.core.topology import Topology
 
@@ -38,8 +39,8 @@ class ExactMeter:
 class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
-    __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "down", "estimates", "free", "groups",
-                 "layout", "news", "preemptible", "reasons", "topology", "waiting", "withheld")  # fmt: skip
+    __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "_shapes", "down", "estimates", "free",
+                 "groups", "layout", "news", "preemptible", "reasons", "topology", "waiting", "withheld")  # fmt: skip
 
     def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,
@@ -58,6 +59,7 @@ class View:
         self._jobs = jobs
         self._reason = reason
         self._most: tuple[int, dict[tuple[str | None, str | None], int]] = (-1, {})  # by layout: type and level → GPUs
+        self._shapes: tuple[int, dict[Demand, bool]] = (-1, {})  # by layout: whether what is up could hold it
         self._interference = interference or NoInterference()
         self._meter = meter or ExactMeter()
 
@@ -83,7 +85,7 @@ class View:
         if key not in most:
             most[key] = self.topology.capacity(*key, without=self.down)
         if demand.gpus <= most[key]:
-            return None
+            return self._misshapen(demand) if demand.where is not None and demand.shaped else None
         kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
         asks = f"asks for {demand.gpus} GPU{'s' if demand.gpus != 1 else ''}{kind}{demand.inside}"
         if demand.within is not None:
@@ -92,6 +94,20 @@ class View:
         there = f"{most[key]} are" if most[key] > 1 else "1 is" if most[key] else "none is"
         left = f"{there} on machines that are up" if self.down else f"the cluster has {most[key]}"
         return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; {left}")
+
+    def _misshapen(self, demand: Demand) -> Reason | None:
+        layout, known = self._shapes
+        if layout != self.layout:
+            self._shapes = self.layout, (known := {})
+        found = known.get(demand)
+        if found is None:
+            found = known[demand] = fits_empty(self.topology, demand, without=self.down)
+        if found:
+            return None
+        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
+        up = " that are up" if self.down else ""
+        return Reason(Token.EXCEEDS_CAPACITY, f"asks for {demand.gpus} GPU{'s' if demand.gpus != 1 else ''}{kind}"
+                      f"{demand.inside}; there are no such machines{up}")  # fmt: skip
 
     def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
         """None where the memory of such a GPU holds all these jobs at once, else a sentence that says why not."""

@@ -15,7 +15,7 @@ from dally.core.estimates import Estimates
 from dally.core.free import FreeGpus
 from dally.core.job import Job
 from dally.core.placement import Placement
-from dally.core.plan import Demand
+from dally.core.plan import Demand, demand_of_job
 from dally.core.sharing import Interference
 from dally.core.told import DURATIONS, KINDS, NOTHING
 from dally.core.topology import Topology
@@ -87,13 +87,14 @@ class Rates:
         self._interference = interference
         self._best = BestPlacement(topology, network)
         self._empty = FreeGpus(topology)
-        self._steps: dict[tuple[str | None, int, str, bool], float] = {}  # seconds; infinite where it cannot run
+        # seconds; infinite where it cannot run
+        self._steps: dict[tuple[str | None, int, str, bool, int | None, str | None], float] = {}
 
     def throughput(self, job: Job, gpu_type: str, consolidated: bool) -> float | None:
         reference = self._reference.get(job.id, job.reference)
         if reference is None:
             return None
-        key = (job.model, job.gpus, gpu_type, consolidated)
+        key = (job.model, job.gpus, gpu_type, consolidated, job.nodes, job.among)
         step = self._steps.get(key)
         if step is None:
             step = self._steps[key] = self._step(job, gpu_type, consolidated)
@@ -105,7 +106,7 @@ class Rates:
             if best is None and isinstance(self._network, Tabled):  # too few GPUs here, but it was measured elsewhere
                 return 1.0 / (self._network.table.rate(job.model, job.gpus, gpu_type) or 1e-300)
             return float("inf") if best is None else best.seconds
-        spread = place_spread(self._empty, Demand(job.gpus, gpu_type))
+        spread = place_spread(self._empty, Demand(job.gpus, gpu_type, demand_of_job(job).where if job.nodes else None))
         return float("inf") if spread is None else self._network.step_time(job, spread, 0.0).seconds
 
     def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:

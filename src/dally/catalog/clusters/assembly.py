@@ -24,6 +24,7 @@ class Planned:
     domains: Path
     name: str
     inside: Inside
+    sets: tuple[str, ...] = ()  # that it belongs to: partitions, features
 
 
 def assemble(name: str, planned: Sequence[Planned], fabric: Fabric) -> Topology:
@@ -46,7 +47,7 @@ def assemble(name: str, planned: Sequence[Planned], fabric: Fabric) -> Topology:
         islands = (inside.islands or (inside.gpus,)) if machine_level else ()
         own = () if links == inner else links
         specs.append(
-            MachineSpec((*machine.domains, machine.name), inside.gpus, inside.gpu_type, islands, own)
+            MachineSpec((*machine.domains, machine.name), inside.gpus, inside.gpu_type, islands, own, machine.sets)
         )
     return build_topology(levels, specs, name=name, machine_level=machine_level)
 

@@ -140,9 +140,10 @@ class Forecast:
         view, level = self.view, self.tiers.own + tier
         topology = view.topology
         kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
+        allowed = -1 if demand.where is None or demand.among is None else topology.among(demand.among)
         free: dict[tuple[str, int], int] = {}
         for machine in topology.machines:
-            if machine.gpu_type in kinds:
+            if machine.gpu_type in kinds and allowed >> machine.index & 1:
                 key = (machine.gpu_type, topology.domain_of(machine.index, level).index)
                 free[key] = free.get(key, 0) + view.free.masks[machine.index].bit_count()
         times = [self.now for count in free.values() if count >= demand.gpus]
@@ -150,7 +151,7 @@ class Forecast:
             placement = view.job(job_id).placement
             for index, mask in placement.slices if placement is not None else ():
                 machine = topology.machines[index]
-                if machine.gpu_type in kinds:
+                if machine.gpu_type in kinds and allowed >> index & 1:
                     key = (machine.gpu_type, topology.domain_of(index, level).index)
                     before = free[key]
                     free[key] += mask.bit_count()

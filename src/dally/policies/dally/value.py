@@ -284,9 +284,11 @@ class _Round:
         if not victims:
             return None
         where = job.demand.where
-        if where is not None and where.within is not None and self.tiers.nearest(free, job.demand) is None:
+        if where is not None and job.demand.bound and self.tiers.nearest(free, job.demand) is None:
             room = make_room(free, job.demand, (victim for _, victim in victims))
             return None if room is None else self._evict_for(free, job, room, None)
+        if where is not None and job.demand.shaped:
+            return None  # there is room for it: nobody is sent away to have it nearer
         best: tuple[int, list[ActiveJob]] | None = None
         level = self.tiers.own + tier
         for kind in ((job.demand.gpu_type,) if job.demand.gpu_type else tuple(free.pools)):

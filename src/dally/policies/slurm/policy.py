@@ -95,7 +95,7 @@ class Slurm(PolicyBase):
 
     def notes(self, memory: SlurmMemory) -> tuple[str, ...]:
         return ("not imitated: CPUs, memory and licenses, dependencies, arrays, advance reservations, limits of "
-                "accounts and QOS, jobs of several partitions; jobs are not ended at their limits", *self._notes)
+                "accounts and QOS, jobs of several partitions; a MaxTime alone ends no job", *self._notes)
 
     # --- what happened --------------------------------------------------------------------------------------
 
