@@ -45,6 +45,8 @@ class Slurm(PolicyBase):
         bf_max_job_test: int = option(500, "jobs it tests in one pass", source=_DOCS)
         bf_job_part_count_reserve: int = option(
             0, "jobs of each partition that get reservations, the first in order; 0: all it tests", source=_DOCS)
+        one_by_one: bool = option(False, "plans look at every end of a limit; false: at groups of them, the later the "
+                                  "larger, as Slurm does")  # fmt: skip
         default_queue_depth: int = option(100, "jobs the main scheduler tests in one pass", source=_DOCS)
         sched_interval: float = option(60.0, "time between two passes of it over the whole queue", unit="s",
                                        source=_DOCS)  # fmt: skip
@@ -178,7 +180,7 @@ def _settings(options: Any) -> tuple[Settings, list[str]]:
         settings = replace(settings, partitions={})
     usual = Slurm.Options()
     same = ("backfill", "bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", "bf_job_part_count_reserve",
-            "default_queue_depth", "sched_interval", "batch_sched_delay", "max_switch_wait", "weight_age",
+            "one_by_one", "default_queue_depth", "sched_interval", "batch_sched_delay", "max_switch_wait", "weight_age",
             "weight_fairshare", "weight_jobsize", "weight_partition", "weight_qos", "max_age", "decay_half_life",
             "calc_period", "favor_small", "fair_tree", "preempt", "topology")  # fmt: skip
     given = {name: getattr(options, name) for name in same if getattr(options, name) != getattr(usual, name)}

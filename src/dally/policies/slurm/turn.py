@@ -272,7 +272,8 @@ class Turn:
         if self.settings.preempt != "off" and (found := self._with_preemption(job, partition, allowed, near)):
             return Answer(self.now, found)
         room = RoomLater(list(self._free_counts()))
-        return will_run(self.nodes, room, self.ends(), job.demand, partition, allowed, near, self.now)
+        return will_run(self.nodes, room, self.ends(), job.demand, partition, allowed, near, self.now,
+                        self.settings.one_by_one)  # fmt: skip
 
     def _free_counts(self) -> list[int]:
         """Free GPUs by machine; counted again once somebody has started or left."""
