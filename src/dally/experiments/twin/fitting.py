@@ -31,12 +31,13 @@ CANDIDATES = (
     f"slurm[{FAIR}]",
     f"slurm[{EASY},{FAIR}]",
 )
-# What is tried further where a Slurm with fair-share was the nearest: one thing at a time, kept where it helps.
-REFINED = (
+# What is tried further around the nearest, where that is a Slurm: one thing at a time, kept where it helps. Which nodes
+# are taken first decides how many are left whole for large jobs: it matters as much as the order of the queue.
+ANY_SLURM = (("topology=order", "topology=flat"), ("one_by_one=true",))
+FAIR_SLURM = (
     ("weight_age=1000", "weight_age=5000"),
     ("fair_tree=false",),
     ("decay_half_life=1d", "decay_half_life=2d", "decay_half_life=14d"),
-    ("max_age=1d",),
 )
 
 
@@ -59,10 +60,10 @@ class Fit:
     rest: tuple[Recorded, ...]  # jobs that had no part in it
 
 
-def fit(history: History, scenario: Scenario, also: Sequence[str] = (), *, workers: int | None = None,
+def fit(history: History, scenario: Scenario, candidates: Sequence[str], *, workers: int | None = None,
         report: Report | None = None) -> Fit:  # fmt: skip
-    """Try every candidate, and those of `also`, on the first part of the measured jobs; take the one that is least
-    off."""
+    """Try the candidates on the first part of the measured jobs, then what is near the nearest; take the one that is
+    least off."""
     jobs = history.measured
     count = min(int(len(jobs) * FITTED_ON), MOST_JOBS)
     if count < 1:
@@ -70,7 +71,6 @@ def fit(history: History, scenario: Scenario, also: Sequence[str] = (), *, worke
                         "(--present)")  # fmt: skip
     first, rest = jobs[:count], jobs[count:]
     until = jobs[min(len(jobs) - 1, count + int(count * AFTER / FITTED_ON))].job.submit_time
-    actual = recorded_lives(first)
     tried: list[Tried] = []
     failures: list[Failure] = []
 
@@ -82,20 +82,23 @@ def fit(history: History, scenario: Scenario, also: Sequence[str] = (), *, worke
             failures.extend(failed)
             tried.sort(key=lambda each: each.off)
 
-    attempt([*also, *CANDIDATES])
+    attempt(candidates)
     if not tried:
         raise failures[0].error
-    if FAIR in tried[0].policy:
-        for options in REFINED:
+    if tried[0].policy.startswith("slurm"):
+        for options in ANY_SLURM if FAIR not in tried[0].policy else ANY_SLURM + FAIR_SLURM:
             attempt([with_option(tried[0].policy, option) for option in options])
-    return Fit(tried[0].policy, tuple(tried), tuple(failures), count, float(actual.wait.mean()), tuple(rest))
+    actual = float(recorded_lives(first).wait.mean())
+    return Fit(tried[0].policy, tuple(tried), tuple(failures), count, actual, tuple(rest))
 
 
 def with_option(policy: str, option: str) -> str:
-    """`slurm[a=1]` and `b=2` → `slurm[a=1,b=2]`, in the policy's own order of options."""
+    """`slurm[a=1]` and `b=2` → `slurm[a=1,b=2]`, in the policy's own order of options; an option it has is replaced."""
     from dally.simulator.experiment import as_policy
 
-    return as_policy(f"{policy.removesuffix(']')},{option}]").name
+    name, bracket, inside = policy.partition("[")
+    kept = [part for part in inside.removesuffix("]").split(",") if part.partition("=")[0] != option.partition("=")[0]]
+    return as_policy(f"{name}[{','.join([*(kept if bracket else ()), option])}]").name
 
 
 def misfit(jobs: Sequence[Recorded], simulated: Lives) -> float:

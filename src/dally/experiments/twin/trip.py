@@ -9,18 +9,18 @@ from dally.core.errors import PlanError, RunError, UserError
 from dally.core.topology import Topology
 from dally.experiments.twin.backtest import BackTest, back_test
 from dally.experiments.twin.explaining import explanations
-from dally.experiments.twin.fitting import Fit, fit
+from dally.experiments.twin.fitting import CANDIDATES, Fit, fit
 from dally.experiments.twin.history import History
 from dally.experiments.twin.replaying import replay
 from dally.experiments.twin.site import Site
-from dally.experiments.twin.verdict import CLOSE, Verdict, grade_of, judge
+from dally.experiments.twin.verdict import CLOSE, OFF, Verdict, grade_of, judge
 from dally.experiments.twin.whatif import WhatIf, fabrics_instead, policies_instead, racks_more
 from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import Failure
 
 USUAL = ("fifo[backfill=easy]", "las", "dally")  # what-ifs where none are asked for
-MUCH_NEARER = 0.8  # a fitted policy goes before the configured one where its misfit is below so much of the other's
+NEARER = 0.9  # a fitted policy goes before the configured one where its misfit is below so much of the other's
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def _present(history: History, scenario: Scenario, asked: Asked, workers: int | 
         return "named by whoever asked", None, back_test(history, replay(history, scenario, asked.present, jobs,
                                                                          report=report), jobs)  # fmt: skip
     if asked.conf is None:
-        found = fit(history, scenario, workers=workers, report=report)
+        found = fit(history, scenario, CANDIDATES, workers=workers, report=report)
         rest = found.rest
         return (f"no slurm.conf is given: of {len(found.tried)} policies the one that is least off on the first "
                 f"{found.fitted_on:,} jobs, and tested on the other {len(rest):,}", found,
@@ -92,11 +92,12 @@ def _present(history: History, scenario: Scenario, asked: Asked, workers: int | 
     if grade_of(test) == CLOSE:
         return how, None, test
     try:
-        found = fit(history, scenario, (test.policy,), workers=workers, report=report)
+        others = CANDIDATES if grade_of(test) == OFF else ()
+        found = fit(history, scenario, (test.policy, *others), workers=workers, report=report)
     except (UserError, PlanError, RunError):
         return how, None, test
     mine = next((each.off for each in found.tried if each.policy == test.policy), float("inf"))
-    if found.chosen == test.policy or found.tried[0].off > MUCH_NEARER * mine:
+    if found.chosen == test.policy or found.tried[0].off > NEARER * mine:
         return f"{how}; no other policy that was tried is much nearer to the record", found, test
     rest = found.rest
     nearer = back_test(history, replay(history, scenario, found.chosen, rest, report=report), rest)

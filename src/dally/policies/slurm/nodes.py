@@ -238,6 +238,9 @@ class Nodes:
                 if enough(lightest):
                     break
         yield from bits(first)  # all of those that are lighter than the last group that is needed
+        if self.settings.topology == "order":
+            yield from bits(lightest & ~first)
+            return
         wanted = nodes - first.bit_count()
         leaves = self._members[self.leaf_level] if self.settings.topology == "tree" else _runs(lightest)
         rest = lightest & ~first

@@ -70,7 +70,9 @@ class Slurm(PolicyBase):
         tenant: Literal["partition", "qos", "account"] = option("partition", "what a job's tenant is")
         tiers: tuple[str, ...] = option((), "PriorityTier of partitions or priority of QOS, as high:10/low:1")
         preempt: Literal["off", "partition", "qos"] = option("off", "who may preempt: PreemptType", source=_DOCS)
-        topology: Literal["tree", "flat"] = option("tree", "topology/tree, or none", source=_DOCS)
+        topology: Literal["tree", "flat", "order"] = option(
+            "tree", "topology/tree, or none (flat); order: the first nodes in their order, as other schedulers do",
+            source=_DOCS)  # fmt: skip
         default_time: float = option(0.0, "DefaultTime of jobs that declare no limit; 0: none", unit="s", source=_DOCS)
         nodes: Literal["fewest", "any"] = option(
             "fewest", "a gang larger than a node asks for as many GPUs on each of the fewest nodes, or for any")
