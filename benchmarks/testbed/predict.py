@@ -38,7 +38,7 @@ def predict(way: Way, seed: int, jobs: int, measured: Path) -> dict[str, Any]:
         run = dally.simulate(way.policy.format(conf=measured / "slurm.conf"), trace=str(trace),
                              cluster=str(measured / "cluster.yaml"), network=NETWORK, seed=seed,
                              start_latency=starts["served" if way.service else "launched"] + starts["ready"],
-                             preemption_cost=f"{starts['leaving']}s")  # fmt: skip
+                             preemption_cost=f"{starts['leaving']}s", knowledge="exact")  # fmt: skip
     rows = {row["job_id"]: row for row in run.jobs.iter_rows(named=True)}
     found = []
     for job in asked:

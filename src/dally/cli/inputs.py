@@ -70,8 +70,10 @@ def experiment_options(command: F) -> F:
         click.option("--warm-start/--cold-start", default=None,
                      help="Whether earlier submissions of the stream are still running at its begin (default with "
                           "--load), or the cluster is empty."),
-        click.option("--knowledge", show_default="declared", metavar="K",
-                     help="What jobs say of their duration: declared (exactly), noisy=0.7 (log-normal), none."),
+        click.option("--knowledge", show_default="auto", metavar="K",
+                     help="What is known of durations: none, limits (as users declare them), learned (from jobs that "
+                          "have ended), and for studies noisy=0.7 (log-normal) and exact; auto: limits where the trace "
+                          "has any, else none."),
         click.option("--slices", type=click.Choice(["fluid", "quanta"]), show_default="fluid",
                      help="Time slices of policies that share GPUs: as fluid shares, or quantum by quantum."),
         click.option("--interference", show_default="auto", metavar="I",

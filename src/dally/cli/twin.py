@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 @click.option("--network", "-n", default="ideal", show_default=True, metavar="N",
               help="ideal: a job takes as long as it took, wherever it is placed; analytic: distance costs time, and "
                    "it took so long where it ran.")  # fmt: skip
-@click.option("--knowledge", metavar="K", help="What the what-ifs' policies are told of durations.")
+@click.option("--knowledge", metavar="K", show_default="auto",
+              help="What the what-ifs' policies are told of durations: limits, learned, none, exact, …; auto: limits "
+                   "where there are any.")  # fmt: skip
 @click.option("--preemption-cost", metavar="X", show_default="model", help="Of what-ifs that preempt.")
 @click.option("--outages", metavar="FILE", help="CSV machine,down,up: when nodes were down.")
 @click.option("--warm-up", type=click.FloatRange(0, 90), default=10, show_default=True, metavar="%",

@@ -6,7 +6,7 @@ It alone knows the truth about jobs. It tells the scheduler what a real cluster 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop
 from math import inf
 from typing import Any
@@ -23,6 +23,7 @@ from dally.core.units import show_time
 from dally.network.model import NetworkModel, Step
 from dally.simulator.costs import Constant, MigrationCost, PreemptionCost
 from dally.simulator.faults import Faults, StartRules
+from dally.simulator.predicting import Predictor
 from dally.simulator.running import RunningJob, overlap, uses
 from dally.simulator.slices import SharingRules, Slices, Wheel
 from dally.simulator.workload import Workload
@@ -47,6 +48,7 @@ class WorldRules:
     sharing: SharingRules = field(default_factory=SharingRules)
     starts: StartRules = field(default_factory=StartRules)
     queues: tuple[Queue, ...] = ()  # that jobs pass before the policy sees them
+    predictor: Predictor | None = None  # says how long jobs will take when they arrive, where that is learned
 
 
 class SimulatedWorld:
@@ -58,6 +60,7 @@ class SimulatedWorld:
         self.network, self.cost, self.faults, self.sharing = network, rules.cost, rules.faults, rules.sharing
         self.starts = rules.starts
         self._queues = rules.queues  # not announced yet
+        self._predictor = rules.predictor
         # asked once: protocols are slow to check
         self._moving = rules.cost if isinstance(rules.cost, MigrationCost) else None
         self.now = 0.0
@@ -128,6 +131,8 @@ class SimulatedWorld:
         jobs, index = self._jobs, self._arrivals
         while index < len(jobs) and jobs[index].submit_time == now:
             job, truth = jobs[index], self._truths[index]
+            if self._predictor is not None:
+                job = replace(job, work=self._predictor.predict(job))
             self._queued[job.id] = (job, truth)
             events.append(ev.Arrived(job))
             if truth.cancel_at is not None:
@@ -153,9 +158,15 @@ class SimulatedWorld:
             run.attempt += 1
             events.append(ev.Interrupted(run.job.id, run.done, "its program failed; it is retried"))
             return
+        self._ended(run, run.work)
+        events.append(ev.Finished(run.job.id))
+
+    def _ended(self, run: RunningJob, work: float) -> None:
+        """It needs nothing more, having done so much."""
         self._unended -= 1
         del self._runs[run.job.id]
-        events.append(ev.Finished(run.job.id))
+        if self._predictor is not None:
+            self._predictor.ended(run.job, work)
 
     def _timer(self, now: float, what: None, epoch: int, events: list[ev.Event]) -> None:
         if not events:
@@ -190,8 +201,7 @@ class SimulatedWorld:
         run.retries += 1
         if run.retries > self.faults.retries:
             self._leave(now, run)
-            self._unended -= 1
-            del self._runs[run.job.id]
+            self._ended(run, run.done)
             events.append(ev.Failed(run.job.id))
         else:
             self._lose_unsaved(now, run, "it crashed; it is retried", events)
@@ -202,8 +212,7 @@ class SimulatedWorld:
         if run.epoch != epoch:
             return
         self._leave(now, run)
-        self._unended -= 1
-        del self._runs[run.job.id]
+        self._ended(run, run.done)
         limit = run.job.limit
         assert limit is not None
         if run.truth.duration is not None and run.truth.duration >= limit:

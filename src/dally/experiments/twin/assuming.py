@@ -9,6 +9,7 @@ from dally.core.units import show_time
 from dally.experiments.twin.trip import Twin
 from dally.policies.options import make_policy
 from dally.report.wording import jobs_text
+from dally.simulator.knowledge import EXACT, settled
 
 _CONF = "slurm.conf"
 _KEYS = ("schedulertype", "schedulerparameters", "prioritytype", "partitionname")
@@ -53,7 +54,8 @@ def assumptions(twin: Twin, cluster_notes: Sequence[str], fabric: str | None = N
                     f"cost {scenario.preemption_cost!r}; the record has no preemption the back-test could show "
                     "right")  # fmt: skip
     if twin.what_ifs:
-        said.append(f"of durations, policies that use them know {scenario.knowledge!r}")
+        known = settled(scenario.knowledge, history.trace.jobs)
+        said.append(f"of durations, what-ifs know: {known}" + (", which no cluster does" if known == EXACT else ""))
     dropped, repaired = sum(history.trace.dropped.values()), sum(history.trace.repaired.values())
     if dropped:
         said.append(f"{dropped:,} rows of the history were left out: {_most(history.trace.dropped.most_common(3))}")

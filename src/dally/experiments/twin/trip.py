@@ -53,7 +53,8 @@ def make_twin(history: History, site: Site, scenario: Scenario, asked: Asked, *,
     """`scenario`: everything but trace and policy; its cluster is the site's, in memory."""
     topology = scenario.cluster
     assert isinstance(topology, Topology), "a twin's cluster is in memory: its partitions may be the record's"
-    how, found, test = _present(history, scenario, asked, workers, report)
+    present = scenario.having(knowledge="auto")  # the scheduler that was at work knew time limits, whoever is asked now
+    how, found, test = _present(history, present, asked, workers, report)
     what_ifs: list[WhatIf] = []
     failures: list[Failure] = []
     others = [each for each in asked.policies if each != test.policy]
@@ -61,11 +62,11 @@ def make_twin(history: History, site: Site, scenario: Scenario, asked: Asked, *,
         made, failed = policies_instead(history, scenario, others, test, workers=workers, report=report)
         what_ifs, failures = what_ifs + made, failures + failed
     if asked.racks:
-        made, failed = racks_more(history, scenario, topology, asked.racks, test.policy, test, workers=workers,
+        made, failed = racks_more(history, present, topology, asked.racks, test.policy, test, workers=workers,
                                   report=report)  # fmt: skip
         what_ifs, failures = what_ifs + made, failures + failed
     if asked.fabrics:
-        made, failed = fabrics_instead(history, scenario, site, asked.fabrics, test.policy, test, workers=workers,
+        made, failed = fabrics_instead(history, present, site, asked.fabrics, test.policy, test, workers=workers,
                                        report=report)  # fmt: skip
         what_ifs, failures = what_ifs + made, failures + failed
     return Twin(history, topology, scenario, how, found, test, judge(test),
