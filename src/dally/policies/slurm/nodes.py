@@ -184,6 +184,18 @@ class Nodes:
                     return chosen
         return None
 
+    def wanted(self, demand: Demand, partition: Partition, allowed: int) -> list[tuple[Shape, int]]:
+        """What must be free before `find` can succeed: by GPU type, so many of these nodes with so many GPUs."""
+        found = []
+        for kind in (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types:
+            shape = self.shape(demand, kind, partition)
+            if shape is not None:
+                where = self.kinds[kind] & allowed & self.of(partition)
+                if demand.among is not None:
+                    where &= self.topology.among(demand.among)
+                found.append((shape if shape.nodes else Shape(1, 1), where))
+        return found
+
     def in_island(self, demand: Demand) -> bool:
         return demand.within is not None and self.topology.level_index(demand.within) < self.topology.machine_level
 
@@ -226,6 +238,9 @@ class Nodes:
                 if enough(lightest):
                     break
         yield from bits(first)  # all of those that are lighter than the last group that is needed
+        if self.settings.topology == "order":
+            yield from bits(lightest & ~first)
+            return
         wanted = nodes - first.bit_count()
         leaves = self._members[self.leaf_level] if self.settings.topology == "tree" else _runs(lightest)
         rest = lightest & ~first
