@@ -49,6 +49,9 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
 
 
 def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, many: bool, figures: str) -> None:
+    from rich.text import Text
+
+    from dally.experiments.assumed import assumed_text
     from dally.report.more import figure_rows
     from dally.report.table import print_table
 
@@ -57,6 +60,7 @@ def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, 
         json.dump(found if many else found[0], sys.stdout, indent=2)
         print()
     elif made.results:
+        console().print(Text(assumed_text(made.experiment), style="bold"))
         print_table([each.measured.summary for each in made.results], console=console())
         if figures == "all":
             print_figures(*figure_rows([each.measured.summary for each in made.results]))
