@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -101,3 +102,23 @@ def test_short_jobs_pass_a_wide_one_that_has_starved_as_long_as_that_does_not_pu
     assert start(played, "short")[0] == 10_000  # through at 11,000
     assert start(played, "wide")[0] == 20_000
     assert start(played, "long")[0] > 20_000 - 1  # it would have put the wide one off to 25,000
+
+
+def test_a_long_pole_does_not_put_off_for_good_who_has_starved() -> None:
+    # the wide job has starved when the pole comes, which needs longer than all else together
+    specs = [job("a", 4, 9000), job("b", 4, 20_000), job("wide", 8, 10, 1), job("pole", 1, 90_000, 10_000)]
+    played = play(specs, TWO, LASTING)
+    assert start(played, "wide")[0] == 20_000
+    assert start(played, "pole")[0] >= 20_000
+
+
+def test_for_a_starved_gang_that_must_be_inside_a_machine_a_machine_is_kept_not_a_number() -> None:
+    # one GPU of each machine is free: as many as the gang needs, but not where it must be
+    gang = job("gang", 2, 10, 1)
+    gang = replace(gang, job=replace(gang.job, within="machine"))
+    specs = [job("a", 3, 9000), job("b", 3, 30_000), gang, job("sooner", 1, 500, 7000), job("short", 1, 500, 8000),
+             job("long", 1, 50_000, 8000)]  # fmt: skip
+    played = play(specs, TWO, LASTING)
+    assert start(played, "short")[0] == 8000
+    assert start(played, "gang")[0] == 9000
+    assert start(played, "long")[0] >= 9000

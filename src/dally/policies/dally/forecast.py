@@ -32,6 +32,7 @@ class ValueMemory(Arrivals, Beliefs, Ends, Queue):
 
     late: Table[tuple[Demand, int], float]
     forecasts: Table[tuple[Demand, int], tuple[int, int]]  # of openings: how many came true, of how many
+    starves: str = ""  # the job that GPUs were last kept for
     apart: Table[str, bool]  # running jobs that could be nearer together when they got their GPUs
 
 
@@ -153,10 +154,15 @@ class Forecast:
         return self.now + self.memory.late.get(key, 1.0) * (times[ahead] - self.now)
 
     def room_for(self, demand: Demand) -> tuple[float, int] | None:
-        """When so many GPUs of one type are expected to be free wherever they are, and how many more are then."""
-        topology, found = self.view.topology, None
+        """When so many GPUs of one type are expected to be free where the gang may be, and how many more are then; none
+        more where it must be inside a domain: they may be in the same."""
+        topology = self.view.topology
+        if demand.where is not None and demand.within is not None:
+            times = self._find_openings(demand, max(0, topology.level_index(demand.within) - self.tiers.own))
+            return (times[0], 0) if times else None
+        found: tuple[float, int] | None = None
         for kind in (demand.gpu_type,) if demand.gpu_type else topology.gpu_types:
-            free = self.view.free.pools[kind].total
+            free, begin = self.view.free.pools[kind].total, self.now
             for end, job_id in self.memory.soonest():
                 if free >= demand.gpus:
                     break

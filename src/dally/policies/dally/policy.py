@@ -63,6 +63,9 @@ class Dally(PolicyBase):
                                  source=_AUTHORS)  # fmt: skip
         waits: Waits = option("value", "with our order, how long a gang waits for nearer GPUs: while it pays, not at "
                               "all, for ever, or so long", unit="s", only_with=_OURS)  # fmt: skip
+        breadth: float = option(1.0, "power of a job's GPUs by which the time it has left is weighed in the order; 1: "
+                                "least GPU time first; less: wide gangs come sooner; 0: least time first",
+                                only_with=_OURS)  # fmt: skip
         preempt: Preempting = preempting()
 
     def __init__(self, options: Options) -> None:
@@ -94,7 +97,7 @@ def _make(options: Dally.Options, view: View) -> Offers | Value:
         # best fit: whole machines stay open
         tiers = Tiers(view.topology, options.fit or "best")
         return Value(tiers, _VALUE_LEASE if options.lease is None else options.lease, view,
-                     options.waits, options.preempt)
+                     options.waits, options.preempt, options.breadth)
     lease = _LEASE if options.lease is None else options.lease
     tiers = Tiers(view.topology, options.fit or "first")
     waits = tiers.count - 1

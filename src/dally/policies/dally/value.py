@@ -47,8 +47,8 @@ class Value:
     """Least remaining GPU time first, with ageing; waiting by its value; GPUs taken only where somebody gains."""
 
     def __init__(self, tiers: Tiers, lease: float, view: View, waits: Waits = "value",
-                 preempt: Preempting = "free") -> None:  # fmt: skip
-        self.tiers, self.lease, self.waits, self.preempt = tiers, lease, waits, preempt
+                 preempt: Preempting = "free", breadth: float = 1.0) -> None:  # fmt: skip
+        self.tiers, self.lease, self.waits, self.preempt, self.breadth = tiers, lease, waits, preempt, breadth
         self._examples = Examples(view.topology, tiers)
         # jobs that may have been told that they decline; the view knows who was
         self.told = {who for who, reason in view.reasons.items() if isinstance(who, str) and reason.evidence}
@@ -61,7 +61,12 @@ class Value:
             return Rank(0.0)  # victims are compared when somebody asks
         waits = memory.waits.get(job.id)
         size = self.forecast(view, memory, now).size(job) if waits is None else waits.size
-        return Rank(job.gpus * (size + AGEING * job.last_change), -AGEING * job.gpus)
+        weight = self.weight(job)
+        return Rank(weight * (size + AGEING * job.last_change), -AGEING * weight)
+
+    def weight(self, job: ActiveJob) -> float:
+        """What a second of the job weighs in the order: its GPUs, or less."""
+        return float(job.gpus) if self.breadth == 1.0 else job.gpus**self.breadth
 
     def hear(self, view: View, memory: ValueMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         self.tiers.follow(view)
@@ -131,7 +136,7 @@ class _Round:
             started = {start.job for start in starts}
             heads = dict.fromkeys(self.view.waiting.buckets, 0)
             asked = dict.fromkeys(heads, 0)
-            buckets = self.view.waiting.buckets
+            buckets, starves = self.view.waiting.buckets, ""
             while heads:
                 demand = min(heads, key=lambda d: buckets[d].key(heads[d], self.now))
                 job = buckets[demand].job(heads[demand])
@@ -144,9 +149,9 @@ class _Round:
                 if answer is None:
                     del heads[demand]
                     if self.kept is None and self._starved(job):
-                        self.kept = self._keep_for(job)
+                        self.kept, starves = self._keep_for(job), job.id
                         if self.kept is None:
-                            break
+                            break  # nobody can say when it fits
                     continue
                 if isinstance(answer, Declined):
                     self.waits.append((job, answer))
@@ -161,6 +166,8 @@ class _Round:
                         self.kept.take(job.gpus, self.now + self.forecast.run_time(job, answer))
                 if heads[demand] == len(buckets[demand]) or asked[demand] == LOOKAHEAD:
                     del heads[demand]
+            if starves != self.forecast.memory.starves:
+                self.forecast.memory.starves = starves
             moves = self._moves(free)
             reasons = self._reasons(free, started)
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
@@ -177,12 +184,22 @@ class _Round:
         return plan
 
     def _start_poles(self, free: FreeGpus) -> list[Start]:
-        """Waiting jobs that would outlast all others take what is free before anybody else."""
-        starts = []
+        """Waiting jobs that would outlast all others take what is free before anybody else. Where it could not be taken
+        from them again, they leave what is kept for somebody."""
+        starts: list[Start] = []
+        starves = self.forecast.memory.starves
+        kept = None
+        if self.rules.preempt == "never" and starves in self.view.waiting and self._starved(self.view.job(starves)):
+            kept = self._keep_for(self.view.job(starves))
         for job_id in self.poles.waiting():
             job = self.view.job(job_id)
             placement = self._accepts(free, job, self.tiers.nearest(free, job.demand))
             if isinstance(placement, Placement):
+                if kept is not None:
+                    end = self.now + self.forecast.run_time(job, placement)
+                    if job.id != starves and not kept.leaves(job.gpus, end):
+                        continue
+                    kept.take(job.gpus, end)
                 self.poles.started(job)
                 free.take(placement)
                 starts.append(Start(job.id, placement, self.rules.lease))
@@ -191,7 +208,7 @@ class _Round:
     @cached_property
     def behind(self) -> list[tuple[float, int, ActiveJob]]:
         """Running jobs that no lease protects and that are not loading, by the GPU time they have left."""
-        return sorted(((job.gpus * self.forecast.size(job), job.number, job)
+        return sorted(((self.rules.weight(job) * self.forecast.size(job), job.number, job)
                        for job in self.view.preemptible if self._settled(job)), reverse=True)  # fmt: skip
 
     def _settled(self, job: ActiveJob) -> bool:
@@ -234,14 +251,14 @@ class _Round:
 
     def _aged(self, job: ActiveJob) -> float:
         """Its remaining GPU time less what its wait has earned it."""
-        return job.gpus * (self.forecast.size(job) - AGEING * job.starvation(self.now))
+        return self.rules.weight(job) * (self.forecast.size(job) - AGEING * job.starvation(self.now))
 
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, tier: int) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
         least = MARGIN * max(0.0, self._aged(job))
         need = self.forecast.run_time_at(job, tier)
         starved = self._starved(job)  # then not even a pole keeps its GPUs from it
-        victims = [(size, v) for size, _, v in self.behind if size > least + v.gpus * self._price(v)
+        victims = [(size, v) for size, _, v in self.behind if size > least + self.rules.weight(v) * self._price(v)
                    and v.id not in self.evicted
                    and (starved or self.poles.may_lose_gpus(v, job, need))]  # fmt: skip
         if not victims:
@@ -293,7 +310,7 @@ class _Round:
         moves: Plan = []
         if not self.evicted and not any(isinstance(event, _FREES) for event in self.view.news):
             return moves
-        apart = [(self.forecast.size(job) * job.gpus, job.number, job)
+        apart = [(self.rules.weight(job) * self.forecast.size(job), job.number, job)
                  for job_id in self.forecast.memory.apart
                  if job_id in self.view.preemptible and self._settled(job := self.view.job(job_id))]  # fmt: skip
         for _, _, job in sorted(apart):
