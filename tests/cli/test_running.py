@@ -83,10 +83,11 @@ def test_output_that_cannot_be_written_is_one_sentence(small_trace: Path, tmp_pa
     assert (closed.returncode, closed.stderr.count("\n")) == (2, 1)
 
 
-def test_jobs_that_fail_faster_than_they_can_be_done_end_the_run(dally: Dally, small_trace: Path) -> None:
-    made = dally("simulate", "-t", str(small_trace), "-c", "1x1x8", "-p", "fifo", "--job-mtbf", "1s", "--retries", "1000000",
-                 "--quiet")  # fmt: skip
-    assert made.returncode == 1 and "gets nowhere" in made.stderr
+def test_jobs_that_fail_faster_than_they_can_be_done_are_refused(dally: Dally, small_trace: Path) -> None:
+    run = ("simulate", "-t", str(small_trace), "-c", "1x1x8", "-p", "fifo", "--quiet")
+    for faults in (("--job-mtbf", "1s", "--retries", "1000000"), ("--mtbf", "1s")):
+        made = dally(*run, *faults)
+        assert made.returncode == 2 and "more than can be simulated" in made.stderr, (faults, made.stderr)
 
 
 def test_ctrl_c_ends_cleanly_with_what_was_computed_so_far(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ STUCK = 300.0  # seconds after which a call that does not even come back to Pyth
 MEMORY = 6 * 1024**3  # bytes that this process may have
 # Words of Python's in a sentence for people: an exception that was shown and not understood.
 _PYTHON = re.compile(r"Traceback|<class |object at 0x|NoneType|KeyError|IndexError|TypeError|AttributeError|ValueError|AssertionError|"
-                     r"ZeroDivisionError|OverflowError|RecursionError|invalid literal|list index|unhashable|not subscriptable")  # fmt: skip
+                     r"ZeroDivisionError|OverflowError|RecursionError|invalid literal for|list index|unhashable|not subscriptable")  # fmt: skip
 
 
 class TooLongError(BaseException):
@@ -117,7 +117,7 @@ def judge(call: Call, code: int | None, out: str, errors: str) -> str | None:
 
 def lost(out: str, path: Path, sample: Sample) -> str | None:
     """Rows in the file that are neither jobs nor said to be left out, joined or passed over."""
-    data = path.read_bytes()
+    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if data[:2] in (b"\x1f\x8b", b"PK", b"\xff\xfe", b"\xfe\xff"):
         return None
     lines = [line for line in re.split(rb"\r\n|\n|\r", data) if line.strip() and not line.lstrip().startswith((b"#", b";"))]

@@ -105,7 +105,7 @@ SelectType=select/cons_tres
 PriorityType=priority/multifactor
 PriorityWeightAge=1000
 PriorityWeightJobSize=100
-SchedulerParameters=bf_interval=30,bf_window=1440
+SchedulerParameters=bf_interval=600,bf_window=1440
 NodeName=n[1-4] Gres=gpu:a100:4 CPUs=64 RealMemory=256000 State=UNKNOWN
 PartitionName=gpu Nodes=n[1-4] Default=YES MaxTime=2-00:00:00 State=UP
 """

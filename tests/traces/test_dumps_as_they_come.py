@@ -198,3 +198,13 @@ def test_a_zip_of_one_file_is_that_file(tmp_path: Path) -> None:
     whole = zipped(a=dump(ROW))
     with pytest.raises(UserError, match="damaged zip"):
         read(tmp_path, whole[: len(whole) // 2], "c.zip")
+
+
+def test_a_lone_quotation_mark_swallows_no_rows_and_a_pair_may_hold_a_line_break(tmp_path: Path) -> None:
+    head = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
+    rows = [f"{i},1,{i},1,vgg16,60,0\n" for i in range(6)]
+    (tmp_path / "lone.csv").write_text(head + "".join(rows).replace("2,1,2,1,vgg16,60,0", '2,1,2,1,vgg16,60,"'))
+    trace = load_trace(tmp_path / "lone.csv")
+    assert [job.id for job in trace.jobs] == ["0", "1", "2", "3", "4", "5"]
+    (tmp_path / "pair.csv").write_text(head + "".join(rows).replace("2,1,2,1,vgg16", '2,1,2,1,"vgg\n16"'))
+    assert [job.model for job in load_trace(tmp_path / "pair.csv").jobs][2] == "vgg\n16"

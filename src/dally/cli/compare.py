@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dally.cli.inputs import experiment_options, figures_option, force_option, read_scenario
+from dally.cli.inputs import by_option, experiment_options, figures_option, force_option, read_scenario
 from dally.cli.running import execute
 from dally.core.errors import UserError
 
@@ -20,10 +20,11 @@ from dally.core.errors import UserError
               help="Repeat over N seeds from --seed on, paired, with intervals: a small `dally sweep`.")  # fmt: skip
 @click.option("--loads", metavar="L1,L2,…", help="Repeat at each of these loads.")
 @figures_option
+@by_option
 @force_option
 @experiment_options
 def command(policies: str, workers: int | None, seeds: int | None, loads: str | None, out: Path | None, as_json: bool,
-            quiet: bool, figures: str, force: bool, **options: Any) -> None:  # fmt: skip
+            quiet: bool, figures: str, by: tuple[str, ...], force: bool, **options: Any) -> None:  # fmt: skip
     """Replay a trace under several policies, side by side; the first is the baseline.
 
     \b
@@ -39,8 +40,10 @@ def command(policies: str, workers: int | None, seeds: int | None, loads: str | 
     scenario = read_scenario(**options)
     if seeds is None and loads is None:
         execute(scenario, names, out=out, as_json=as_json, quiet=quiet, many=True, workers=workers,
-                figures=figures, force=force)  # fmt: skip
+                figures=figures, force=force, by=by)  # fmt: skip
         return
+    if by:
+        raise UserError("--by is about one run of each policy; leave out --seeds and --loads")
     if figures != "main":
         raise UserError("--figures all is about one run of each policy; with --seeds or --loads, write a spec of a "
                         "sweep with the figures you want (docs/sweep.md)")  # fmt: skip

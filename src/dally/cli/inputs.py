@@ -31,6 +31,9 @@ figures_option = click.option("--figures", type=click.Choice(["main", "all"]), d
                               help="all: every figure, in a table of its own (docs/metrics.md).")  # fmt: skip
 
 
+by_option = click.option("--by", multiple=True, type=click.Choice(["user", "tenant", "partition", "size", "hour"]),
+                         help="Figures by user, tenant (account, virtual cluster), partition, size of the gang or hour "
+                              "of submission as well; may be given several times.")  # fmt: skip
 force_option = click.option("--force", is_flag=True, help="Replace what another run left in the folder of --out.")
 
 

@@ -14,11 +14,13 @@ from dally.cli.progress import Progress
 
 if TYPE_CHECKING:
     from dally.experiments.results import Comparison, Result
+    from dally.report.by import Part
     from dally.simulator.scenario import Scenario
 
 
 def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_json: bool, quiet: bool, many: bool,
-            workers: int | None = None, figures: str = "main", force: bool = False) -> None:  # fmt: skip
+            workers: int | None = None, figures: str = "main", force: bool = False,
+            by: tuple[str, ...] = ()) -> None:  # fmt: skip
     """The trip: run, sum up, print, write. Interrupted runs are summed up as far as they got, and the exit code is 130;
     a policy that fails costs the others nothing, and the exit code is 1."""
     from dally.experiments.folder import result_folder, write_folder
@@ -42,20 +44,26 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
             if not made.interrupted:
                 output.swap_in()
         where = None if output is None else out if not made.interrupted else output.part
-        _print(made, where, as_json=as_json, quiet=quiet, many=many, figures=figures)
+        _print(made, where, as_json=as_json, quiet=quiet, many=many, figures=figures, by=by)
     if made.interrupted:
         _say_interrupted(made, policies, where, quiet)
     end([each.measured.summary.alarm for each in made.results], failed=bool(made.failures))
 
 
-def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, many: bool, figures: str) -> None:
+def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, many: bool, figures: str,
+           by: tuple[str, ...]) -> None:  # fmt: skip
     from rich.text import Text
 
     from dally.experiments.assumed import assumed_text
+    from dally.report.by import parts_by
     from dally.report.more import figure_rows
     from dally.report.table import print_table
 
+    parts = {key: [parts_by(key, each.measured.run) for each in made.results] for key in dict.fromkeys(by)}
     found = [each.figures for each in made.results]
+    if by:
+        found = [{**each, "by": {key: [part.as_dict() for part in parts[key][row]] for key in parts}}
+                 for row, each in enumerate(found)]  # fmt: skip
     if as_json:
         json.dump(found if many else found[0], sys.stdout, indent=2)
         print()
@@ -64,12 +72,31 @@ def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, 
         print_table([each.measured.summary for each in made.results], console=console())
         if figures == "all":
             print_figures(*figure_rows([each.measured.summary for each in made.results]))
+        for key, of_each in parts.items():
+            _print_parts(key, [each.policy for each in made.results], of_each)
     if not quiet:
         print_notes(made.notes)
         if where is not None and not as_json and made.results:
             print(f"report: {where / 'report.html'}")
     for failure in made.failures:
         print(f"dally: {failure.error}", file=sys.stderr)
+
+
+def _print_parts(key: str, policies: list[str], parts: list[list[Part]]) -> None:
+    """One line per user (tenant, …), average JCT and wait under each policy beside each other."""
+    from dally.report.wording import time_text
+
+    found = [{part.name: part for part in each} for each in parts]
+    head = [key, "jobs", *(f"{policy}: {what}" for policy in policies for what in ("avg JCT", "avg wait", "GPU-hours"))]
+    rows = []
+    for name in dict.fromkeys(part.name for each in parts for part in each):
+        row = [name, f"{max(each[name].jobs for each in found if name in each):,}"]
+        for each in found:
+            part = each.get(name)
+            row += ["–"] * 3 if part is None else [time_text(part.avg_jct), time_text(part.avg_queueing),
+                                                   f"{part.gpu_hours:,.1f}"]  # fmt: skip
+        rows.append(row)
+    print_figures(head, rows, f"by {key}")
 
 
 def _say_interrupted(made: Comparison, policies: list[str], where: Path | None, quiet: bool) -> NoReturn:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -23,19 +25,20 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
     said: dict[str | pl.Demand, Reason] = {}
     told: Reason | None = None
     last = 0.0
+    at = partial(_at, origin=_origin(journal))
     for now, entry in flat(journal):
         last = now
         if isinstance(entry, ev.Arrived) and entry.job.id == job_id:
             job, waiting, told = entry.job, True, None
             wish = f" of type {job.gpu_type}" if job.gpu_type else ""
             wish += f" inside one {job.within}" if job.within else ""
-            yield f"{_at(now)}  submitted: {job.gpus} GPU{'s' if job.gpus > 1 else ''}{wish}" + (
+            yield f"{at(now)}  submitted: {job.gpus} GPU{'s' if job.gpus > 1 else ''}{wish}" + (
                 f", {job.model}" if job.model else "")  # fmt: skip
         elif isinstance(entry, pl.Wait):
             said[entry.who] = entry.reason
         elif job is not None and isinstance(entry, Odd):
             if getattr(entry.event, "job", None) == job_id:
-                yield f"{_at(now)}  a report that did not fit, {type(entry.event).__name__}: {entry.why}"
+                yield f"{at(now)}  a report that did not fit, {type(entry.event).__name__}: {entry.why}"
         elif job is None or getattr(entry, "job", None) != job_id:
             pass
         else:
@@ -45,18 +48,18 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
             if line is not None:
                 waiting = isinstance(entry, (pl.Preempt, ev.Interrupted, ev.StartFailed, ev.Released, LetIn))
                 told = None if waiting else told
-                yield f"{_at(now)}  {line}"
+                yield f"{at(now)}  {line}"
         if job is not None and waiting:
             demand = pl.demand_of_job(job)
             reason = said.get(job_id) or said.get(demand)
             if reason is not None and reason != told:
                 told = reason
-                until = f"; until {_at(reason.until).strip()} at the latest" if reason.until is not None else ""
-                yield f"{_at(now)}  waits, {reason.token.label}: {reason.sentence}{until}"
+                until = f"; until {at(reason.until).strip()} at the latest" if reason.until is not None else ""
+                yield f"{at(now)}  waits, {reason.token.label}: {reason.sentence}{until}"
     if job is None:
         raise UserError(f"the journal knows no job {job_id!r}")
     if waiting:
-        yield f"{_at(last)}  still waiting when the journal ends"
+        yield f"{at(last)}  still waiting when the journal ends"
 
 
 def ends_of(entries: Iterable[tuple[float, Entry]]) -> dict[str, tuple[str, float]]:
@@ -150,7 +153,21 @@ def _shared(share: Share) -> str:
     return f"in turns of {show_time(share.weight * share.quantum)} with whoever else holds them"
 
 
-def _at(time: float) -> str:
-    """Day, hour, minute, second of the run."""
+def _origin(journal: JournalReader) -> datetime | None:
+    """The wall-clock time of second 0, where the trace had one and its times were left as they were."""
+    try:
+        return datetime.fromisoformat(journal.about["origin"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _at(time: float, origin: datetime | None = None) -> str:
+    """Day, hour, minute, second of the run; and by the clock on the wall, where that is known."""
     whole = int(time)
-    return f"{whole // 86400:3d}d {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    inside = f"{whole // 86400:3d}d {whole // 3600 % 24:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    if origin is None:
+        return inside
+    try:
+        return f"{inside}  {(origin + timedelta(seconds=whole)).isoformat(sep=' ')}"
+    except OverflowError:
+        return inside

@@ -26,6 +26,7 @@ from dally.network.registry import looks_at_models, make_network
 from dally.policies.options import PolicyClass, make_policy, whole
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
+from dally.simulator.hopeless import refuse_hopeless
 from dally.simulator.interference import DEFAULT, make_interference
 from dally.simulator.knowledge import LEARNED, NONE, Profiles, make_estimates, settled, tell, told
 from dally.simulator.meter import NOISE, NoisyMeter
@@ -101,6 +102,11 @@ class Experiment:
         real_steps = self.throughputs is not None or looks_at_models(self.network)
         return prepare(trace, self.topology, network, means=self.means, traced=traced, in_seconds=real_steps)
 
+    def _origin(self) -> str | None:
+        """The wall-clock time of second 0; None where submissions were moved to meet a load or drawn anew."""
+        moved = self.scenario is not None and (self.scenario.load is not None or self.scenario.resample)
+        return None if moved else self.trace.origin
+
     def check(self) -> Workload:
         """Fail early, in the parent, where an error can be said in one line."""
         make_cost(self.preemption_cost)
@@ -111,6 +117,7 @@ class Experiment:
             raise UserError(f"slices are run fluid or quanta, not {self.slices!r}")
         network = self.make_network(self.topology)
         workload = self.workload(network)
+        refuse_hopeless(workload, self.topology, self.faults)
         workload.notes.extend(network.notes)
         return workload
 
@@ -139,7 +146,7 @@ class Experiment:
                     "interference": self.interference, "measurement_noise": self.measurement_noise,
                     "slices": self.slices, "faults": asdict(rules), "starts": asdict(self.starts),
                     "throughputs": None if self.throughputs is None else self.throughputs.source,
-                    "origin": None, "version": __version__}  # fmt: skip
+                    "origin": self._origin(), "version": __version__}  # fmt: skip
                 if self.scenario is not None:
                     about["scenario"] = self.scenario.describe(self.trace)
                 sinks = (files.enter_context(JournalFile(journal, self.topology, **about)), *listeners)

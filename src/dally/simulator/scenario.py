@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -67,7 +68,7 @@ class Scenario:
     queues: str | None = field(default=None, metadata=_SELDOM)  # a file of queues with weights and limits
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(Scenario)
+        hints = _hints()
         for each in fields(self):
             value = _typed(each.name, getattr(self, each.name), hints[each.name], each.metadata.get("kind"))
             object.__setattr__(self, each.name, value)
@@ -180,6 +181,11 @@ class Scenario:
 
         outages = read_outages(Path(self.outages), topology) if self.outages else {}
         return FaultRules(outages, self.mtbf, self.mttr, self.job_mtbf, self.retries, self.checkpoint_interval)
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Scenario)
 
 
 def read_mapping(path: str | Path, what: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ NO_GPU_COUNT = "GPU count missing or not a number"
 TOO_MANY = "more GPUs than a billion"
 NO_SUBMIT = "submission time missing or unreadable"
 NO_DURATION = "run time missing or unreadable"
+BEYOND = "submission or run time of thousands of years"
 NO_START = "never started, and no time of cancellation known"
 NO_END = "no end time"
 REVERSED = "ended before it started"
@@ -41,6 +42,8 @@ NEGATIVE_SUBMIT = "submitted before time 0: moved to 0"
 
 
 _MOST_GPUS = 1e9
+_LONGEST = 1e11  # seconds: what is longer is no time, whatever the field is called
+_MOST_STEPS = 1e15
 
 
 @dataclass(slots=True)
@@ -136,6 +139,7 @@ class Assembly:
 
     def finish(self, *, from_first: bool, wall_clock: bool = False, origin: str | None = None) -> Trace:
         """The trace. `from_first`: count time from the first submission; otherwise keep the file's numbers."""
+        self._leave_out_beyond()
         self._name_apart()
         self._fill_never_started()
         if not self.rows:
@@ -163,6 +167,20 @@ class Assembly:
                                 None if row.submitted is None else row.submitted - zero))  # fmt: skip
         return Trace(self.source.stem, self.format, jobs, truths, self.dropped, self.repaired, self.notes, origin,
                      self.problems)  # fmt: skip
+
+    def _leave_out_beyond(self) -> None:
+        """Numbers that no clock and no job ever showed: sums with them would lose all that is smaller."""
+        kept = []
+        for row in self.rows:
+            times = (row.submit, row.duration, row.cancel_at)
+            too_long = any(time is not None and not abs(time) <= _LONGEST for time in times)
+            if too_long or not (row.steps or 0.0) <= _MOST_STEPS:
+                self.drop(BEYOND, row.line, row.id)
+                continue
+            if row.declared_duration is not None and not abs(row.declared_duration) <= _LONGEST:
+                row.declared_duration = None  # as good as none
+            kept.append(row)
+        self.rows = kept
 
     def _name_apart(self) -> None:
         """Ids are unique in a trace: an exact repetition goes, another job of the same id is renamed."""

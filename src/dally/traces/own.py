@@ -154,9 +154,14 @@ def parse_csv(source: Source) -> tuple[Trace, list[Problem]]:
     problems: list[Problem] = []
     rows: list[tuple[Job, Truth]] = []
     seen: set[str] = set()
+    before = 0
     try:
         for fields in lines:
             line = above + lines.line_num
+            if lines.line_num - before > 1:
+                over = f"a quotation mark opens a field that goes on over {lines.line_num - before} lines"
+                problems.append(Problem(above + before + 1, None, f"{over}: one job is one line", True))
+            before = lines.line_num
             if plan is None:
                 plan = _columns(source, {name.strip(): index for index, name in enumerate(fields)}, line)
             elif fields:

@@ -112,17 +112,56 @@ class Table:
         """Data rows with their line numbers; blank lines and `#` comments are no rows."""
         source = self._source
         lines = source.head_lines(1)
-        reader = csv.reader(io.StringIO(source.text, newline=""), delimiter=delimiter_of(lines[0]) if lines else ",")
         header_seen = self._given
+        for number, fields in _records(source, delimiter_of(lines[0]) if lines else ",", len(self.columns)):
+            if not fields or fields[0].startswith("#") or (len(fields) == 1 and not fields[0].strip()):
+                continue
+            if header_seen:
+                yield number, fields
+            header_seen = True
+
+
+def _records(source: Source, delimiter: str, width: int) -> Iterator[tuple[int, list[str]]]:
+    """(line number, fields). A field in quotation marks may hold line breaks; a lone quotation mark at the begin of a
+    field opens none: where a line inside it is a whole row by itself, it and the others are rows."""
+    held: list[str] = []  # the lines of the record that is being read
+    count = 0
+
+    def feed() -> Iterator[str]:
+        nonlocal count
+        for line in io.StringIO(source.text, newline=""):
+            held.append(line)
+            count += 1
+            yield line
+
+    given = feed()
+    while True:
+        reader = csv.reader(given, delimiter=delimiter)
         try:
             for fields in reader:
-                if not fields or fields[0].startswith("#") or (len(fields) == 1 and not fields[0].strip()):
-                    continue
-                if header_seen:
-                    yield reader.line_num, fields
-                header_seen = True
+                if len(held) > 1 and any(_is_row(line, delimiter, width) for line in held[1:]):
+                    yield from _one_by_one(source, held, delimiter, count)
+                else:
+                    yield count, fields
+                held.clear()
+            return
         except csv.Error as error:
-            raise UserError(f"{source.shown}, line {reader.line_num}: {error}") from None
+            if len(held) == 1:
+                raise UserError(f"{source.shown}, line {count}: {error}") from None
+            yield from _one_by_one(source, held, delimiter, count)
+            held.clear()
+
+
+def _is_row(line: str, delimiter: str, width: int) -> bool:
+    return width > 1 and line.count(delimiter) == width - 1
+
+
+def _one_by_one(source: Source, lines: list[str], delimiter: str, last: int) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(lines, start=last - len(lines) + 1):
+        try:
+            yield number, next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE), [])
+        except csv.Error as error:
+            raise UserError(f"{source.shown}, line {number}: {error}") from None
 
 
 def delimiter_of(line: str) -> str:
@@ -171,7 +210,9 @@ def _unzip(data: bytes, shown: str) -> bytes:
             if files[0].file_size > _LARGEST:
                 raise UserError(f"{shown}: {files[0].filename[:80]!r} in it is said to have {files[0].file_size} bytes")
             return archive.read(files[0])
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError, EOFError) as error:
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # a directory that points nowhere fails in a dozen ways, not all of them zipfile's own
         raise UserError(f"{shown} is a damaged zip file, or one that cannot be read here: {error}") from None
 
 

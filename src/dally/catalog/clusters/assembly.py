@@ -34,8 +34,8 @@ def assemble(name: str, planned: Sequence[Planned], fabric: Fabric) -> Topology:
         raise UserError(f"cluster {name!r} has no machines with GPUs")
     most = max(planned, key=lambda machine: machine.inside.gpus)
     if most.inside.gpus > MOST_GPUS:
-        raise UserError(f"cluster {name!r}: machine {most.name} has {most.inside.gpus:,} GPUs; there may be "
-                        f"{MOST_GPUS:,} at most")  # fmt: skip
+        raise UserError(f"cluster {name!r}: machine {most.name} has {most.inside.gpus:,} GPUs; at most {MOST_GPUS:,} "
+                        "can be in one machine")  # fmt: skip
     depth = max(1, *(len(machine.domains) for machine in planned))
     planned = [_padded(machine, depth) for machine in planned]
     _check_names(name, planned)

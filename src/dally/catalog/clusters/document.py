@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +145,8 @@ def _regular(entry: Entry, common: Group, fabric: Fabric) -> list[Planned]:
         return shorthand.plan_shape(counts, inside)
     first = next(index for index, key in enumerate(_COUNTS) if key in entry)
     numbers = [entry.integer(key, low=1) for key in _COUNTS[first:]]
+    if math.prod(numbers) > shorthand.MOST_MACHINES:
+        raise entry.fail(f"has more than {shorthand.MOST_MACHINES} machines", _COUNTS[first])
     inside = group_of(entry, common, fabric)
     numbers = [1] * (2 - len(numbers)) + numbers
     return shorthand.plan_shape((*numbers, inside.gpus), inside)
@@ -163,6 +166,8 @@ def _units(entry: Entry, key: str, above: DomainPath, common: Group, fabric: Fab
         for name in _names(unit):
             if name in seen:
                 raise unit.fail(f"{name!r} is there twice in {'/'.join(above) or 'the cluster'}")
+            if len(planned) > shorthand.MOST_MACHINES:
+                raise unit.fail(f"the tree has more than {shorthand.MOST_MACHINES} machines")
             seen.add(name)
             domains = (*above, name)
             _units(unit, "units", domains, common, fabric, planned)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from dally.catalog.clusters.assembly import Planned
+from dally.catalog.clusters.assembly import MOST_GPUS, Planned
 from dally.catalog.clusters.insides import inside_of, usual_machine
 from dally.catalog.clusters.shorthand import MOST_MACHINES
 from dally.core.errors import UserError
@@ -59,6 +59,8 @@ def tiresias_shape(path: Path, rows: list[tuple[int, dict[str, str]]]) -> tuple[
     shape = tuple(whole_number(path, line, row, column, 1) for column in TIRESIAS)
     if math.prod(shape[:-1]) > MOST_MACHINES:
         raise UserError(f"{path}, line {line}: it has more than {MOST_MACHINES} machines")
+    if shape[-1] > MOST_GPUS:
+        raise UserError(f"{path}, line {line}: it has more than {MOST_GPUS:,} GPUs in a machine")
     return shape
 
 
