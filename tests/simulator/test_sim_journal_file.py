@@ -10,6 +10,8 @@ import pytest
 from builders import cluster, seeded_trace
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger, Row
+from dally.core.scheduler import Scheduler
+from dally.core.states import ENDED
 from dally.simulator.experiment import Experiment, FaultRules
 from dally.simulator.sweep import run_all
 from dally.store.journal_file import read_journal
@@ -83,3 +85,25 @@ def test_noise_changes_what_srtf_does_and_nothing_else() -> None:
 
     assert jcts(noisy, "srtf") != jcts(EXPERIMENT, "srtf")
     assert jcts(noisy, "fifo") == jcts(EXPERIMENT, "fifo")
+
+
+def test_jobs_that_have_ended_leave_the_books_and_nothing_of_the_journal_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered: list[int] = []
+    files = [tmp_path / "all", tmp_path / "few"]
+    for file, remembers in zip(files, (4096, 5), strict=True):
+        monkeypatch.setattr("dally.simulator.run._REMEMBERS", remembers)
+        alive: list[int] = []
+
+        class Watching(Scheduler):
+            def decide(self, now: float, seen: list[int] = alive) -> None:
+                super().decide(now)
+                seen.append(sum(job.state in ENDED for job in self.jobs.values()))
+
+        monkeypatch.setattr("dally.simulator.run.Scheduler", Watching)
+        EXPERIMENT.run("dally", journal=str(file))
+        remembered.append(max(alive))
+    assert remembered[0] == len(EXPERIMENT.trace.jobs) > remembered[1]
+    assert remembered[1] <= 10  # five, and those that end until the next instant at which nothing is left to be said
+    assert files[0].read_bytes() == files[1].read_bytes()

@@ -64,6 +64,9 @@ class Section(Mapping[str, T], Generic[T]):
             self._built[name] = self._build(name, self._entries[name])
         return self._built[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries  # without building it
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

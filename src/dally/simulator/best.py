@@ -41,16 +41,20 @@ class Shortest(NamedTuple):
         return self.step.seconds <= self.floor * (1 + _MET)
 
 
-class BestPlacement:
-    """Remembers by model, GPUs and GPU type."""
+Known = dict[tuple[str | None, int, Demand], Shortest | None]  # by model, GPUs of the gang, GPUs and GPU type
 
-    def __init__(self, topology: Topology, network: NetworkModel) -> None:
+
+class BestPlacement:
+    """Remembers by model, GPUs and GPU type; in `known`, where others who ask of the same cluster and the same network
+    model have looked before."""
+
+    def __init__(self, topology: Topology, network: NetworkModel, known: Known | None = None) -> None:
         self.topology, self.network = topology, network
         self._free = FreeGpus(topology)
         self._shapes = Shapes(topology)
         self._families: dict[Demand, list[Placement]] = {}
         self._every: dict[Demand, list[Placement] | None] = {}
-        self._found: dict[tuple[str | None, int, Demand], Shortest | None] = {}
+        self._found: Known = {} if known is None else known
 
     def step(self, job: Job) -> Step | None:
         """At the best placement found; None where the cluster is too small for the job."""

@@ -62,7 +62,7 @@ class Circles:
 
     def look(self, now: float, decisions: int, ended: int) -> None:
         """`decisions`: so many so far; `ended`: jobs that have."""
-        known = (len(self.scheduler.jobs), ended)
+        known = (self.scheduler.books.arrivals, ended)
         if known != self._known:
             self._known, self._decisions, self._since, self._held = known, decisions, now, False
             self._looked, self._work, self._best, self._in_vain = decisions, {}, {}, 0

@@ -24,6 +24,7 @@ from dally.network.mix import assign_models
 from dally.network.model import NetworkModel
 from dally.network.registry import looks_at_models, make_network
 from dally.policies.options import PolicyClass, make_policy, whole
+from dally.simulator.best import Known
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.hopeless import refuse_hopeless
@@ -76,6 +77,8 @@ class Experiment:
     scenario: Scenario | None = None  # what it was prepared from
     starts: StartRules = StartRules()  # how soon, and whether, starts are answered
     queues: tuple[Queue, ...] = ()  # that jobs pass before a policy sees them
+    # searched once for the check, every policy and every worker; an experiment that is made from this one starts anew
+    shortest: Known = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Where steps depend on the model, every job has one: whoever makes an experiment gets the same answer."""
@@ -100,7 +103,8 @@ class Experiment:
             if not any_type:
                 trace = replace(trace, jobs=network.pinned(trace.jobs))
         real_steps = self.throughputs is not None or looks_at_models(self.network)
-        return prepare(trace, self.topology, network, means=self.means, traced=traced, in_seconds=real_steps)
+        return prepare(trace, self.topology, network, means=self.means, traced=traced, in_seconds=real_steps,
+                       known=self.shortest)  # fmt: skip
 
     def _origin(self) -> str | None:
         """The wall-clock time of second 0; None where submissions were moved to meet a load or drawn anew."""
@@ -116,6 +120,7 @@ class Experiment:
         if self.slices not in ("fluid", "quanta"):
             raise UserError(f"slices are run fluid or quanta, not {self.slices!r}")
         network = self.make_network(self.topology)
+        self.shortest.clear()  # the network notes what it had to assume when it is asked
         workload = self.workload(network)
         refuse_hopeless(workload, self.topology, self.faults)
         workload.notes.extend(network.notes)

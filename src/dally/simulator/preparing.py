@@ -48,7 +48,9 @@ def prepare_scenario(scenario: Scenario) -> Experiment:
         read_queues(scenario.queues) if scenario.queues else (),
     )  # fmt: skip
     notes = made.check().notes
-    return replace(made, trace=replace(trace, notes=[*trace.notes, *notes]))
+    noted = replace(made, trace=replace(trace, notes=[*trace.notes, *notes]))
+    noted.shortest.update(made.shortest)  # the same jobs on the same cluster
+    return noted
 
 
 def _cluster(scenario: Scenario) -> Topology:

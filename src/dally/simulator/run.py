@@ -26,7 +26,10 @@ from dally.simulator.slices import SharingRules
 from dally.simulator.stopping import asked
 from dally.simulator.window import Window
 from dally.simulator.workload import Workload
-from dally.simulator.world import SimulatedWorld, WorldRules
+from dally.simulator.world import SimulatedWorld
+from dally.simulator.world_rules import WorldRules
+
+_REMEMBERS = 4096  # ended jobs: the ledger and the journal have their lives, and the books can do without them
 
 Progress = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
 
@@ -70,7 +73,8 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
                                       predictor))  # fmt: skip
     ledger = Ledger(topology, segments=segments)
     known = estimates or Profiles(network, topology, interference)
-    scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
+    scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter,
+                          remembers=_REMEMBERS)  # fmt: skip
     stopped = False
     calls = 0
     circles = Circles(scheduler)

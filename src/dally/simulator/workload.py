@@ -10,7 +10,7 @@ from dally.core.job import DurationMeans, Job, Truth
 from dally.core.placement import Placement
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel, Step
-from dally.simulator.best import BestPlacement
+from dally.simulator.best import BestPlacement, Known
 from dally.traces.trace import Trace
 
 
@@ -38,13 +38,15 @@ class TracedCluster:
 
 
 def prepare(trace: Trace, topology: Topology, network: NetworkModel, *, means: DurationMeans | None = None,
-            traced: TracedCluster | None = None, in_seconds: bool = False) -> Workload:  # fmt: skip
+            traced: TracedCluster | None = None, in_seconds: bool = False,
+            known: Known | None = None) -> Workload:  # fmt: skip
     """Fix the work of every job before the simulation starts.
 
     `means` overrides what each job's duration stands for; `traced` is the cluster the durations were measured on;
-    `in_seconds`: the network model's steps are real ones, so that work may be given in steps.
+    `in_seconds`: the network model's steps are real ones, so that work may be given in steps; `known`: what has been
+    found out before about this cluster and this network model.
     """
-    here = BestPlacement(topology, network)
+    here = BestPlacement(topology, network, known)
     there = BestPlacement(traced.topology, traced.network) if traced else here
     made = Workload(trace, {}, {}, {}, {})
     counted: Counter[str] = Counter()

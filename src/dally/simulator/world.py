@@ -6,7 +6,7 @@ It alone knows the truth about jobs. It tells the scheduler what a real cluster 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heappop
 from math import inf
 from typing import Any
@@ -17,16 +17,14 @@ from dally.core.agenda import Agenda
 from dally.core.job import Job, Truth
 from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
-from dally.core.queues import Queue
 from dally.core.topology import Topology
 from dally.core.units import show_time
 from dally.network.model import NetworkModel, Step
-from dally.simulator.costs import Constant, MigrationCost, PreemptionCost
-from dally.simulator.faults import Faults, StartRules
-from dally.simulator.predicting import Predictor
+from dally.simulator.costs import MigrationCost
 from dally.simulator.running import RunningJob, overlap, uses
-from dally.simulator.slices import SharingRules, Slices, Wheel
+from dally.simulator.slices import Slices, Wheel
 from dally.simulator.workload import Workload
+from dally.simulator.world_rules import WorldRules
 
 
 def _order(event: ev.Event) -> int:
@@ -37,18 +35,6 @@ _STUCK = 100_000  # timers in a row that change nothing while nothing runs or is
 
 
 _STOPS = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
-
-
-@dataclass(frozen=True, slots=True)
-class WorldRules:
-    """How a simulated world behaves: what preemption costs, what breaks, how GPUs are shared, how starts go."""
-
-    cost: PreemptionCost = field(default_factory=lambda: Constant(0.0))
-    faults: Faults = field(default_factory=Faults)
-    sharing: SharingRules = field(default_factory=SharingRules)
-    starts: StartRules = field(default_factory=StartRules)
-    queues: tuple[Queue, ...] = ()  # that jobs pass before the policy sees them
-    predictor: Predictor | None = None  # says how long jobs will take when they arrive, where that is learned
 
 
 class SimulatedWorld:

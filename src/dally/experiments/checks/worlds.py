@@ -31,7 +31,8 @@ from dally.simulator.knowledge import Profiles, tell
 from dally.simulator.run import Run, simulate
 from dally.simulator.slices import SharingRules
 from dally.simulator.workload import Workload, prepare
-from dally.simulator.world import SimulatedWorld, WorldRules
+from dally.simulator.world import SimulatedWorld
+from dally.simulator.world_rules import WorldRules
 from dally.traces.trace import Trace
 
 MOST_INSTANTS = 30_000  # of so few jobs: who is not through by then goes in circles

@@ -155,11 +155,12 @@ class Forecast:
 
     def room_for(self, demand: Demand) -> tuple[float, int] | None:
         """When so many GPUs of one type are expected to be free where the gang may be, and how many more are then; none
-        more where it must be inside a domain: they may be in the same."""
+        more where it must be inside a domain or among some machines: they may be in the same."""
         topology = self.view.topology
-        if demand.where is not None and demand.within is not None:
-            times = self._find_openings(demand, max(0, topology.level_index(demand.within) - self.tiers.own))
-            return (times[0], 0) if times else None
+        if demand.where is not None and (demand.within is not None or demand.among is not None):
+            widest = len(topology.levels) - 1 if demand.within is None else topology.level_index(demand.within)
+            first = next(self._find_openings(demand, max(0, widest - self.tiers.own)), None)
+            return None if first is None else (first, 0)
         found: tuple[float, int] | None = None
         for kind in (demand.gpu_type,) if demand.gpu_type else topology.gpu_types:
             free, begin = self.view.free.pools[kind].total, self.now
