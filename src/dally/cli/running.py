@@ -21,6 +21,9 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
             workers: int | None = None, figures: str = "main") -> None:  # fmt: skip
     """The trip: run, sum up, print, write. Interrupted runs are summed up as far as they got; a policy that fails
     costs the others nothing, and the exit code is 1."""
+    from rich.text import Text
+
+    from dally.experiments.assumed import assumed_text
     from dally.experiments.folder import write_folder
     from dally.experiments.results import run_policies
     from dally.report.more import figure_rows
@@ -39,6 +42,7 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
         json.dump(found if many else found[0], sys.stdout, indent=2)
         print()
     elif made.results:
+        console().print(Text(assumed_text(made.experiment), style="bold"))
         print_table([each.measured.summary for each in made.results], console=console())
         if figures == "all":
             print_figures(*figure_rows([each.measured.summary for each in made.results]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dally.core.errors import UserError
+from dally.experiments.assumed import assumed_text
 from dally.experiments.measuring import Measured
 from dally.experiments.provenance import PROVENANCE, TRACE, command_of, policy_record, provenance
 from dally.simulator.experiment import Experiment, as_policy
@@ -88,7 +89,8 @@ def write_folder(experiment: Experiment, results: Sequence[Result], out: Path, *
         title = f"{experiment.trace.name} on {experiment.topology.name}"
         notes = [*notes_of(experiment, runs), *(str(each.error) for each in failures), *made_again(about)]
         write_report([report_run(each, experiment) for each in runs], out / "report.html", title=title,
-                     baseline=runs[0].policy if many else None, notes=notes)  # fmt: skip
+                     baseline=runs[0].policy if many else None, notes=notes,
+                     assumed=assumed_text(experiment))  # fmt: skip
 
 
 def report_run(measured: Measured, experiment: Experiment) -> ReportRun:

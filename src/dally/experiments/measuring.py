@@ -8,6 +8,7 @@ from typing import Any
 
 from dally.core.errors import UserError
 from dally.core.units import show_time
+from dally.experiments.assumed import TOLD
 from dally.report.alarm import below_bound
 from dally.report.bound import Bound, bounds_of
 from dally.report.columns import job_columns
@@ -108,14 +109,6 @@ def _offered(experiment: Experiment) -> float | None:
         return offered(stream, topology.gpus, topology.capacity)
     except UserError:  # a batch has no load, and steps no GPU-seconds
         return None
-
-
-TOLD = {
-    "exact": "policies that ask for durations are told them exactly, as no real cluster could",
-    "none": "no policy is told durations",
-    "limits": "policies that ask for durations are told the time limits users declared",
-    "learned": "policies that ask for durations are told what was learned from jobs that had ended",
-}
 
 
 def notes_of(experiment: Experiment, results: Sequence[Measured] = ()) -> list[str]:

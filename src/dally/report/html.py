@@ -50,20 +50,23 @@ DEFINITIONS = (
 
 
 def write_report(runs: Sequence[ReportRun], path: Path, *, title: str = "Dally report",
-                 baseline: str | None = None, notes: Sequence[str] = (),
-                 chapters: Sequence[Chapter] = ()) -> None:  # fmt: skip
+                 baseline: str | None = None, notes: Sequence[str] = (), chapters: Sequence[Chapter] = (),
+                 assumed: str = "") -> None:  # fmt: skip
     """Write the report of one or more runs of the same trace. `baseline` is the run others are measured against;
-    without it the first FIFO, else the first run, is. `chapters` are further parts of the page."""
-    page = render_report(runs, title=title, baseline=baseline, notes=notes, chapters=chapters)
+    without it the first FIFO, else the first run, is. `chapters` are further parts of the page; `assumed`: what all of
+    it rests on, said first."""
+    page = render_report(runs, title=title, baseline=baseline, notes=notes, chapters=chapters, assumed=assumed)
     path.write_text(page, encoding="utf-8")
 
 
 def render_report(runs: Sequence[ReportRun], *, title: str, baseline: str | None, notes: Sequence[str],
-                  chapters: Sequence[Chapter] = ()) -> str:  # fmt: skip
+                  chapters: Sequence[Chapter] = (), assumed: str = "") -> str:  # fmt: skip
     comparison = compare(runs, baseline)
     data = _figures(comparison) | {"plots": {name: spec for each in chapters for name, spec in each.plots.items()}}
     first, *others = verdict(comparison)
-    lead = '</p><p class="lead">'.join(markup.prose(text) for text in (" ".join(others), _lead(comparison)) if text)
+    paragraphs = [f"<strong>{escape(assumed)}</strong>"] if assumed else []
+    paragraphs += [markup.prose(text) for text in (" ".join(others), _lead(comparison)) if text]
+    lead = '</p><p class="lead">'.join(paragraphs)
     return render_page(title=title, subject=_subject(comparison), verdict=markup.prose(first), lead=lead,
                        sections=_sections(comparison, data, chapters), footer=_footer(comparison, notes),
                        figures=data)  # fmt: skip

@@ -14,8 +14,8 @@ from dally.report.wording import count_text, share_text, time_text
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, best: Sequence[set[int]] = (),
-          caption: str = "", swatches: Sequence[int | None] = ()) -> str:  # fmt: skip
-    """A table; `best[column]` are the rows marked in it. All text is escaped."""
+          caption: str = "", swatches: Sequence[int | None] = (), words: Sequence[int] = ()) -> str:  # fmt: skip
+    """A table; `best[column]` are the rows marked in it, columns of `words` may be broken. All text is escaped."""
     parts = ['<div class="scroll"><table>']
     if caption:
         parts.append(f"<caption>{escape(caption)}</caption>")
@@ -27,6 +27,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, best: Sequence[
         parts.append(f'<tr><th scope="row"{mark}> {escape(cells[0])}</th>')
         for column, text in enumerate(cells[1:], start=1):
             chosen = ' class="best"' if column < len(best) and row in best[column] else ""
+            chosen = ' class="words"' if column in words else chosen
             parts.append(f"<td{chosen}>{escape(text)}</td>")
         parts.append("</tr>")
     return "".join([*parts, "</tbody></table></div>"])
@@ -88,7 +89,8 @@ def summary_rows(runs: Sequence[ReportRun]) -> str:
         avg, makespan = bounds.pop()
         if avg is not None:
             rows.append(["lower bound", "", *_bound_cells(time_text(avg), time_text(makespan))])
-    return table(head, rows, best=[set(), set(), *(marked for _, marked in columns)], swatches=slots)
+    return table(head, rows, best=[set(), set(), *(marked for _, marked in columns)], swatches=slots,
+                 words=[1])  # fmt: skip
 
 
 def _bound_cells(avg: str, makespan: str) -> list[str]:

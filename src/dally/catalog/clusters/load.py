@@ -56,6 +56,23 @@ def read_cluster(text: str, *, fabric: str | None = None, gpu_type: str | None =
     raise UserError(f"there is no cluster {text!r}; {_hint(text)}")
 
 
+def assumed_fabric(text: str) -> str | None:
+    """The fabric a cluster gets that says nothing of its links, where none is given; None where it describes them."""
+    from dally.catalog.clusters.presets import preset_entry
+
+    text = text.strip()
+    if preset_entry(text) is not None:
+        return None
+    if shorthand.is_shape(text):
+        return DEFAULT_FABRIC
+    path = Path(text)
+    if not _exists(text):
+        return LISTED_FABRIC
+    if path.suffix.lower() in (".yaml", ".yml") and path.name != "topology.yaml":
+        return None
+    return LISTED_FABRIC
+
+
 def _exists(text: str) -> bool:
     try:
         return bool(text) and Path(text).exists()
