@@ -72,7 +72,7 @@ def command(history: str, cluster: str | None, nodes: str | None, conf: Path | N
     and a verdict on how far the rest may be trusted. Every difference is to the replayed present, with its range over
     the model's error.
     """
-    from dally.experiments.twin.assuming import assumptions, conf_of
+    from dally.experiments.twin.assuming import assumptions, conf_of, links_of
     from dally.experiments.twin.document import as_document
     from dally.experiments.twin.history import history_of
     from dally.experiments.twin.site import Site
@@ -94,7 +94,7 @@ def command(history: str, cluster: str | None, nodes: str | None, conf: Path | N
     asked = Asked(present, found_conf, wanted, _names(fabrics), _names(more_racks))
     with Progress(quiet) as progress:
         made = make_twin(past, site, scenario, asked, workers=workers, report=progress)
-    said = assumptions(made, notes, fabric)
+    said = assumptions(made, notes, links_of(cluster, fabric))
     document = as_document(made, said)
     if out is not None:
         from dally.experiments.twin.page import write_twin

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dally.core.units import show_time
 from dally.experiments.twin.trip import Twin
+from dally.experiments.twin.whatif import FABRIC
 from dally.policies.options import make_policy
 from dally.report.wording import jobs_text
 from dally.simulator.knowledge import EXACT, settled
@@ -39,10 +40,20 @@ def _configures(path: Path) -> bool:
     return any(line.lstrip().startswith(_KEYS) for line in text.splitlines())
 
 
-def assumptions(twin: Twin, cluster_notes: Sequence[str], fabric: str | None = None) -> list[str]:
-    """Sentences for the top of table and page."""
+def links_of(cluster: str | None, fabric: str | None) -> str:
+    """The cluster's present links in words, and whether somebody said so."""
+    from dally.catalog.clusters.load import LISTED_FABRIC, assumed_fabric
+
+    if fabric is not None:
+        return f"{fabric} as given"
+    found = LISTED_FABRIC if cluster is None else assumed_fabric(cluster)
+    return "the links of its description" if found is None else f"{found} ASSUMED (--fabric says otherwise)"
+
+
+def assumptions(twin: Twin, cluster_notes: Sequence[str], links: str) -> list[str]:
+    """Sentences for the top of table and page; `links`: the present ones, in words."""
     history, scenario = twin.history, twin.scenario
-    said = [_distance(twin, fabric)]
+    said = [_distance(twin, links)]
     span = show_time(history.until - history.begin)
     said.append(f"the record is taken to be whole from {show_time(history.begin)} after its first submission, and goes "
                 f"on for {span}; {jobs_text(len(history.warm))} ran at its begin and start it warm; measured are "
@@ -66,14 +77,17 @@ def assumptions(twin: Twin, cluster_notes: Sequence[str], fabric: str | None = N
     return said
 
 
-def _distance(twin: Twin, fabric: str | None) -> str:
-    if twin.scenario.network == "ideal":
-        return ("placement costs no time (network ideal): every job takes as long as it took, wherever it is put, so "
-                "that no fabric is assumed and none distorts the back-test; nothing here says what a better placement "
-                "would gain (--network analytic with --fabric does)")  # fmt: skip
-    links = fabric or "the links of the cluster's description, or the default ones (docs/clusters.md)"
-    return (f"distance costs time as network {twin.scenario.network!r} has it on {links}; recorded run times are "
-            "those of the recorded nodes, alone on their links; models are assumed where jobs name none")  # fmt: skip
+def _distance(twin: Twin, links: str) -> str:
+    costs = (f"distance costs time as network {{}} has it on {links}; recorded run times are those of the recorded "
+             "nodes, alone on their links; models are assumed where jobs name none")  # fmt: skip
+    if twin.scenario.network != "ideal":
+        return costs.format(twin.scenario.network)
+    said = ("placement costs no time (network ideal): every job takes as long as it took, wherever it is put, so that "
+            "no fabric is assumed and none distorts the back-test; nothing here says what a better placement would "
+            "gain (--network analytic with --fabric does)")  # fmt: skip
+    if any(each.change.startswith(FABRIC) for each in twin.what_ifs):
+        said += f"; not so in what-ifs of fabrics and what they are compared with: there {costs.format('analytic')}"
+    return said
 
 
 def _most(counted: Sequence[tuple[str, int]]) -> str:

@@ -87,18 +87,22 @@ def fit(history: History, scenario: Scenario, candidates: Sequence[str], *, work
         raise failures[0].error
     if tried[0].policy.startswith("slurm"):
         for options in ANY_SLURM if FAIR not in tried[0].policy else ANY_SLURM + FAIR_SLURM:
-            attempt([with_option(tried[0].policy, option) for option in options])
+            attempt([made for option in options if (made := with_option(tried[0].policy, option)) is not None])
     actual = float(recorded_lives(first).wait.mean())
     return Fit(tried[0].policy, tuple(tried), tuple(failures), count, actual, tuple(rest))
 
 
-def with_option(policy: str, option: str) -> str:
-    """`slurm[a=1]` and `b=2` → `slurm[a=1,b=2]`, in the policy's own order of options; an option it has is replaced."""
+def with_option(policy: str, option: str) -> str | None:
+    """`slurm[a=1]` and `b=2` → `slurm[a=1,b=2]`, in the policy's own order of options; an option it has is replaced.
+    None where it would do nothing beside the others."""
     from dally.simulator.experiment import as_policy
 
     name, bracket, inside = policy.partition("[")
     kept = [part for part in inside.removesuffix("]").split(",") if part.partition("=")[0] != option.partition("=")[0]]
-    return as_policy(f"{name}[{','.join([*(kept if bracket else ()), option])}]").name
+    try:
+        return as_policy(f"{name}[{','.join([*(kept if bracket else ()), option])}]").name
+    except UserError:
+        return None
 
 
 def misfit(jobs: Sequence[Recorded], simulated: Lives) -> float:

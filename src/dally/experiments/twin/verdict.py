@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dally.experiments.twin.backtest import BackTest
-from dally.report.wording import share_text, time_text
+from dally.experiments.twin.backtest import FEW, BackTest
+from dally.report.wording import listed, share_text, time_text
 
 CLOSE = "close"
 ROUGH = "rough"
 OFF = "off"
-# Relative error of the averages up to which a replay is close, or rough: (wait, JCT).
-LIMITS = {CLOSE: (0.10, 0.05), ROUGH: (0.30, 0.15)}
+# Relative error of the averages up to which a replay is close, or rough: (wait, JCT, waits by partition and size).
+LIMITS = {CLOSE: (0.10, 0.05, 0.25), ROUGH: (0.30, 0.15, 0.75)}
 LITTLE = 0.02  # of the average JCT: waits shorter than that are none, and are not divided by
 
 
@@ -35,11 +35,28 @@ def jct_off(test: BackTest) -> float:
     return abs(test.whole.jct_bias) / max(test.whole.actual_jct, 1e-9)
 
 
+def groups_off(test: BackTest) -> float:
+    """Mean error of the average waits of partitions, or of sizes if that is more, by their numbers of jobs, over the
+    average wait: an average may be right because what is wrong in it cancels out."""
+    usual = max(test.whole.actual_wait, LITTLE * test.whole.actual_jct, 1e-9)
+    return max(sum(abs(each.wait_bias) * each.jobs for each in test.groups[what]) / len(test.jobs) / usual
+               for what in ("partition", "size"))  # fmt: skip
+
+
 def grade_of(test: BackTest) -> str:
-    for grade, (wait, jct) in LIMITS.items():
-        if wait_off(test) <= wait and jct_off(test) <= jct and (test.partitions_in_order or grade == ROUGH):
+    for grade, (wait, jct, groups) in LIMITS.items():
+        if (wait_off(test) <= wait and jct_off(test) <= jct and groups_off(test) <= groups
+                and (test.partitions_in_order or grade == ROUGH)):  # fmt: skip
             return grade
     return OFF
+
+
+def _worst_groups(test: BackTest) -> str:
+    """Partitions and sizes whose waits are off by more than a fifth, where that is worth more than a minute."""
+    groups = [(what, each) for what in ("partition", "size") for each in test.groups[what] if each.jobs >= FEW]
+    found = [f"{what} {each.name} by {_signed(each.wait_bias, each.actual_wait)}" for what, each in groups
+             if abs(each.wait_bias) > max(60.0, 0.2 * each.actual_wait)]  # fmt: skip
+    return f" Parts of it are not to be trusted alone: waits of {listed(found)} are off." if found else ""
 
 
 def judge(test: BackTest) -> Verdict:
@@ -64,7 +81,7 @@ def judge(test: BackTest) -> Verdict:
     }[grade]
     if not test.partitions_in_order:
         advice = "The partitions do not even come in the order of their real waits. " + advice
-    return Verdict(grade, f"{first}: {figures}.", advice + single)
+    return Verdict(grade, f"{first}: {figures}.", advice + _worst_groups(test) + single)
 
 
 def _signed(bias: float, actual: float) -> str:

@@ -16,6 +16,8 @@ from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import Failure
 
+FABRIC = "fabric"  # how a change of links begins
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -99,5 +101,5 @@ def fabrics_instead(history: History, scenario: Scenario, site: Site, fabrics: S
         made, wrong = run_replays(replace(other, traced_on=here.topology), [present], history, test.jobs,
                                   workers=workers, report=report)  # fmt: skip
         failed += wrong
-        found += [compared(each, base[0].lives, test, f"fabric {fabric}") for each in made]
+        found += [compared(each, base[0].lives, test, f"{FABRIC} {fabric}") for each in made]
     return found, failed

@@ -208,7 +208,8 @@ def _refuse_idle(options: Any, settings: Settings) -> None:
     usual = Slurm.Options()
     weighed = settings.multifactor and options.own_priority != "set"
     fair, timed = weighed and bool(settings.weight_fairshare), weighed and settings.ages
-    plans = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", "bf_job_part_count_reserve")
+    plans = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", "bf_job_part_count_reserve",
+             "one_by_one")  # fmt: skip
     weights = ("weight_age", "weight_fairshare", "weight_jobsize", "weight_partition", "weight_qos")
     rules: list[tuple[tuple[str, ...], bool, str]] = [
         (plans, settings.backfill, "there is no backfill"),

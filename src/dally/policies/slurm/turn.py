@@ -214,9 +214,12 @@ class Turn:
         shortest = math.inf
         fits: dict[tuple[Demand, str], bool] = {}
         last: dict[str, int] = {}
-        for place, job in enumerate(self.queue()):
+        hopeful = {demand for demand in self.view.waiting.buckets if self._hopeful(demand)}
+        for place, job in enumerate(self.queue() if hopeful else ()):
             if place >= self.settings.bf_max_job_test:
                 break
+            if job.demand not in hopeful:
+                continue
             partition = self.rules.partition(job)
             key = (job.demand, partition.name)
             found = fits.get(key)
@@ -226,6 +229,15 @@ class Turn:
                 last[partition.name] = place
                 shortest = min(shortest, self.rules.limit(self.view, job))
         return last, shortest
+
+    def _hopeful(self, demand: Demand) -> bool:
+        """Whether as many GPUs are free as it asks for, of its type, and on as many nodes: less than that they fit."""
+        pools = self.free.pools
+        there = pools.values() if demand.gpu_type is None else filter(None, (pools.get(demand.gpu_type),))
+        if not any(pool.total >= demand.gpus for pool in there):
+            return False
+        nodes = demand.nodes
+        return nodes is None or (self.room.at_least(demand.gpus // nodes) & self.up).bit_count() >= nodes
 
     def _test(self, job: ActiveJob, space: Space, reserved: dict[str, int]) -> Answer | None:
         """Start it, or reserve nodes for it; the plan made for it, where there is one."""
