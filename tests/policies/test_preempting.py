@@ -73,8 +73,8 @@ def test_where_it_is_costly_a_job_works_ten_times_the_price_before_it_can_lose_i
     # each new job has had less service than the one that runs
     jobs = [job(f"j{i}", 2, 4000, 10.0 * i) for i in range(4)]
     cost = Flat(20, 30)
-    free = play(jobs, cluster(1, 2), "las[quantum=60s]", cost=cost)
-    costly = play(jobs, cluster(1, 2), "las[quantum=60s,preempt=costly]", cost=cost)
+    free = play(jobs, cluster(1, 2), "las[quantum=60s,ratio=1]", cost=cost)
+    costly = play(jobs, cluster(1, 2), "las[quantum=60s,ratio=1,preempt=costly]", cost=cost)
     assert len(costly.of(pl.Preempt)) < len(free.of(pl.Preempt)) / 4
     assert sum(costly.jcts().values()) < sum(free.jcts().values())  # type: ignore[arg-type]
     leases = [action.lease for _, action in costly.of(pl.Start)]  # type: ignore[union-attr]
