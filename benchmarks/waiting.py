@@ -162,7 +162,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for study, policies in STUDIES.items():
-        mine = [row for row in rows if row["study"] == study]
+        mine = whole([row for row in rows if row["study"] == study], list(policies))
         if not mine:
             continue
         seeds, sizes = sorted({row["seed"] for row in mine}), sorted({row["jobs"] for row in mine})
@@ -171,13 +171,18 @@ def tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         if study == "lasting":
             yield from lasting(mine)
         else:
-            there = [policy for policy in policies if any(row["policy"] == policy for row in mine)]
-            yield "| cell | " + " | ".join(f"`{policy}`" for policy in there) + " |\n|---|" + "---|" * len(there)
+            yield "| cell | " + " | ".join(f"`{policy}`" for policy in policies) + " |\n|---|" + "---|" * len(policies)
             for cell in cells_of(mine):
-                found = {policy: by_seed(mine, cell, policy) for policy in there}
-                means = [f"{fmean(values.values()):.2f}" if values else "" for values in found.values()]
+                means = [f"{fmean(by_seed(mine, cell, policy).values()):.2f}" for policy in policies]
                 yield f"| {cell} | {' | '.join(means)} |"
         yield ""
+
+
+def whole(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:
+    """Without cells that do not have every policy for all the seeds of the study."""
+    seeds = {row["seed"] for row in rows}
+    done = {cell for cell in cells_of(rows) if all(by_seed(rows, cell, policy).keys() == seeds for policy in policies)}
+    return [row for row in rows if row["cell"] in done]
 
 
 def lasting(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
