@@ -115,7 +115,7 @@ class Experiment:
             raise UserError(f"slices are run fluid or quanta, not {self.slices!r}")
         network = self.make_network(self.topology)
         workload = self.workload(network)
-        refuse_hopeless(workload, self.topology, self.faults)
+        refuse_hopeless(workload, self.topology, self.faults, self.starts)
         workload.notes.extend(network.notes)
         return workload
 
