@@ -33,8 +33,8 @@ def refuse_hopeless(workload: Workload, topology: Topology, faults: FaultRules, 
                             "longer than three thousand years")  # fmt: skip
     refused = len(trace.jobs) * (1.0 / (1.0 - starts.failures) - 1.0)
     if refused > MOST_FAILURES:
-        raise UserError(f"--start-failures {starts.failures:g}: about {refused:.2g} starts would be refused in all, more "
-                        "than can be simulated")  # fmt: skip
+        raise UserError(f"--start-failures {starts.failures:g}: about {refused:.2g} starts would be refused in all, "
+                        "more than can be simulated")  # fmt: skip
     if faults.mtbf is None and faults.job_mtbf is None:
         return
     largest = max(machine.gpus for machine in topology.machines)
