@@ -13,9 +13,9 @@ def told(score: Score) -> str:
     return "\n\n".join(f"{' '.join(each.call.words)}\n{each.what}\n{each.details}" for each in score.findings)
 
 
-def test_a_hundred_calls_end_in_good_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_dozen_calls_end_in_good_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    score = fuzz(100, 20261116, seconds=10)
+    score = fuzz(60, 20261116, seconds=10)
     assert not score.findings, told(score)
     assert score.codes.keys() >= {0, 2} and score.counted, "it tries what works and what does not"
 

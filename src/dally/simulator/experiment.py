@@ -122,7 +122,7 @@ class Experiment:
         network = self.make_network(self.topology)
         self.shortest.clear()  # the network notes what it had to assume when it is asked
         workload = self.workload(network)
-        refuse_hopeless(workload, self.topology, self.faults)
+        refuse_hopeless(workload, self.topology, self.faults, self.starts)
         workload.notes.extend(network.notes)
         return workload
 

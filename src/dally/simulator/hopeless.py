@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dally.core.errors import UserError
 from dally.core.topology import Topology
 from dally.core.units import show_time
+from dally.simulator.faults import StartRules
 from dally.simulator.workload import Workload
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ MOST_OUTAGES = 1e7  # of machines
 _LARGEST = 700.0  # exponent of what a float can hold
 
 
-def refuse_hopeless(workload: Workload, topology: Topology, faults: FaultRules) -> None:
+def refuse_hopeless(workload: Workload, topology: Topology, faults: FaultRules, starts: StartRules) -> None:
     """Times that are none, and faults under which jobs get nowhere."""
     trace = workload.trace
     for job in trace.jobs:
@@ -30,6 +31,10 @@ def refuse_hopeless(workload: Workload, topology: Topology, faults: FaultRules) 
         if not seconds <= LONGEST:
             raise UserError(f"trace {trace.name}, job {name}: it would run for {seconds:.3g} s at its best placement, "
                             "longer than three thousand years")  # fmt: skip
+    refused = len(trace.jobs) * (1.0 / (1.0 - starts.failures) - 1.0)
+    if refused > MOST_FAILURES:
+        raise UserError(f"--start-failures {starts.failures:g}: about {refused:.2g} starts would be refused in all, "
+                        "more than can be simulated")  # fmt: skip
     if faults.mtbf is None and faults.job_mtbf is None:
         return
     largest = max(machine.gpus for machine in topology.machines)
