@@ -90,7 +90,8 @@ def gain(seen: Iterable[SeenJob], topology: Topology, policy: str, since: float,
         if end <= since or job.started > now:
             continue
         jobs.append(Job(job.id, max(0.0, job.submitted - since), job.gpus, user=job.user, preemptible=False,
-                        declared_duration=job.time_limit))  # fmt: skip
+                        declared_duration=job.time_limit,
+                        nodes=len(job.nodes) if job.gpus % len(job.nodes) == 0 else None))  # fmt: skip
         truths.append(Truth(max(1.0, end - begin)))
         if job.submitted >= since and job.ended is not None:
             compared[job.id] = job

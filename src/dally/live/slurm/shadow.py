@@ -20,6 +20,7 @@ from dally.core.job import Job
 from dally.core.journal import Decided, Journal, Rejected
 from dally.core.scheduler import Scheduler
 from dally.core.topology import Topology
+from dally.live.even import made_even
 from dally.live.slurm.client import Slurm, SlurmError
 from dally.live.slurm.gain import Gain, SeenJob, gain
 from dally.live.slurm.ordering import node_of
@@ -83,8 +84,9 @@ class Shadow:
         for name, job in waiting.items():
             if name not in self._scheduler.jobs:
                 submitted = max(0.0, (job.submitted or now) - self.since)
-                events.append(ev.Arrived(Job(name, submitted, job.wanted, user=job.user, preemptible=False,
-                                             declared_duration=job.time_limit)))  # fmt: skip
+                known = Job(name, submitted, job.wanted, user=job.user, preemptible=False,
+                            declared_duration=job.time_limit)  # fmt: skip
+                events.append(ev.Arrived(made_even(known, None, self.topology)))
         for name in self._waiting.keys() - waiting.keys():
             events.append(ev.Cancelled(name))  # from the shadow: it runs in Slurm, or was taken back
         self._waiting = {**self._waiting, **waiting}
