@@ -87,14 +87,14 @@ def test_real_processes_run_to_their_end_under_fifo(tmp_path: Path, four_gpus: T
 
 
 def test_a_shorter_job_takes_the_gpus_of_a_longer_one_which_resumes_where_it_stopped(tmp_path: Path, four_gpus: Topology, engine: LocalEngine) -> None:
-    long = job_of(tmp_path, "long", 4, 60, declared=20.0)
-    short = job_of(tmp_path, "short", 4, 3, at=0.4, declared=0.1)
+    long = job_of(tmp_path, "long", 4, 110, declared=20.0)
+    short = job_of(tmp_path, "short", 4, 3, at=1.0, declared=0.1)  # by then it can be asked to leave, on a busy host too
     ledger = run(engine, four_gpus, "srtf", [long, short])
     assert ledger.row("long").preemptions == 1
     assert ledger.row("long").outcome == ledger.row("short").outcome == "finished"
     end_of_short, end_of_long = ledger.row("short").end, ledger.row("long").end
     assert end_of_short is not None and end_of_long is not None and end_of_short < end_of_long
-    assert (tmp_path / "long").read_text() == "60 rack0/m0:0,1;rack0/m1:0,1"
+    assert (tmp_path / "long").read_text() == "110 rack0/m0:0,1;rack0/m1:0,1"
 
 
 def test_a_job_that_crashes_is_retried_and_then_given_up(tmp_path: Path, four_gpus: Topology, engine: LocalEngine) -> None:
