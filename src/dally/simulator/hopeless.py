@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dally.simulator.experiment import FaultRules
 
 LONGEST = 1e11  # seconds, three thousand years: no trace is of that, and sums of such times lose their seconds
+MOST_GPUS = 10**9  # of a job
 MOST_FAILURES = 1e6  # of jobs, expected in all: hours of simulation
 MOST_OUTAGES = 1e7  # of machines
 _LARGEST = 700.0  # exponent of what a float can hold
@@ -27,6 +28,8 @@ def refuse_hopeless(workload: Workload, topology: Topology, faults: FaultRules, 
         if not abs(job.submit_time) <= LONGEST:
             raise UserError(f"trace {trace.name}, job {job.id}: it is submitted at {job.submit_time:.3g} s, thousands "
                             "of years from its origin")  # fmt: skip
+        if job.gpus > MOST_GPUS:
+            raise UserError(f"trace {trace.name}, job {job.id}: it asks for more than a billion GPUs")
     for name, seconds in workload.best_run_time.items():
         if not seconds <= LONGEST:
             raise UserError(f"trace {trace.name}, job {name}: it would run for {seconds:.3g} s at its best placement, "

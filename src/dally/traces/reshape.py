@@ -95,6 +95,9 @@ def resampled(trace: Trace, count: int, seed: int) -> Trace:
     return replace(trace, jobs=jobs, truths=truths, notes=[*trace.notes, note])
 
 
+_MOST_BEFORE = 100_000  # jobs there at the begin: more than any load that was meant leaves
+
+
 def with_past(trace: Trace) -> Trace:
     """The trace on a cluster that was at work before it: jobs whose run would reach into it are there at its begin.
 
@@ -123,6 +126,9 @@ def with_past(trace: Trace) -> Trace:
             found.append((before, replace(truth, duration=truth.duration * share, steps=_part(truth.steps, share),
                                           cancel_at=None, failures=(), start=None, submitted=None)))  # fmt: skip
             periods += 1
+            if len(found) > max(_MOST_BEFORE, 20 * len(trace)):
+                raise UserError(f"{trace.name} at this load: more than {len(found) - 1:,} jobs of its past would "
+                                "still be running at its begin; lower --load, or take --cold-start")
     note = (f"{len(found):,} jobs that earlier submissions of the same stream would have left running are there at the "
             "begin and are not measured")  # fmt: skip
     return replace(trace, jobs=[*(job for job, _ in found), *trace.jobs],
