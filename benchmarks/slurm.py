@@ -7,8 +7,7 @@
     python benchmarks/slurm.py write         docs/live-vs-simulated.md and its picture, from what there is
 
 Needs what `dally testbed up` needs (root, slurm-wlm, munge) and PyTorch. Every run's result is on disk when it ends
-(OUT/seed-N/WAY.json): `run` may be stopped and goes on. The runs of one seed go side by side, each on a bed of its own,
-so that what else this host does disturbs all ways alike.
+(OUT/seed-N/WAY.json): `run` may be stopped and goes on. Several go side by side, each on a bed of its own.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ def main() -> int:
     for way in chosen.ways:
         if way not in WAYS:
             parser.error(f"there is no way {way!r}; there are {', '.join(WAYS)}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
     out = chosen.out.resolve()
     if chosen.what not in ("show", "write"):
         out.mkdir(parents=True, exist_ok=True)
@@ -96,10 +96,10 @@ Key = tuple[int, str]
 def _run_waiting(
     out: Path, waiting: list[Key], running: dict[Key, subprocess.Popen[bytes]], jobs: int, side_by_side: int
 ) -> int:
-    """All of them, those of one seed side by side; how many failed."""
+    """All of them, so many at a time; how many failed."""
     failed, began, told = 0, time.monotonic(), 0.0
     while waiting or running:
-        while waiting and len(running) < side_by_side and (not running or next(iter(running))[0] == waiting[0][0]):
+        while waiting and len(running) < side_by_side:
             seed, way = waiting.pop(0)
             words = ["one", "--out", str(out), "--seeds", str(seed), "--ways", way, "--jobs", str(jobs)]
             running[seed, way] = subprocess.Popen([sys.executable, __file__, *words])

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from dally.catalog.clusters.hostlist import expand
 from dally.live.testbed.bed import Bed
 from testbed.host import Load
 from testbed.models import MODELS
@@ -59,12 +60,15 @@ def measure(folder: Path, say: Say, steps: int = STEPS) -> dict[str, Any]:
         say("asked to leave")
         leaving = [_leaving(bed, starter, logs, *gang) for gang in LEAVE]
         write_models(folder / "catalog", rows)
+        say("one after the other")
+        handed = _handed(_one_after_another(bed, starter, logs))
         say("started by a service")
-        served = _served(bed, starter, folder)
+        served, served_on = _served(bed, starter, folder)
         launched = _launched(bed, rows)
     ready = statistics.median(row["ready"] for row in rows)
     starts = {"launched": launched, "served": statistics.median(served), "ready": ready,
-              "leaving": statistics.median(leaving)}  # fmt: skip
+              "leaving": statistics.median(leaving), "handed": statistics.median(handed),
+              "served_on": statistics.median(served_on)}  # fmt: skip
     found = {"steps": rows, "host": load.figures(), "starts": starts}
     write_json(folder / "measured.json", found)
     return found
@@ -131,8 +135,36 @@ def _launched(bed: Bed, rows: Sequence[dict[str, Any]]) -> float:
     return max(0.0, float(statistics.median(row["begin"] - started[row["slurm"]] for row in rows)) - 0.5)
 
 
-def _served(bed: Bed, starter: Path, folder: Path, jobs: int = 6) -> list[float]:
-    """Seconds from submission to the first rank of a job that a service starts on free GPUs."""
+def _one_after_another(bed: Bed, starter: Path, logs: Path) -> list[Path]:
+    """Twice as many jobs as have room, of one and of four nodes: half of them wait for the GPUs of the others."""
+    files = []
+    for number, nodes in enumerate((1,) * 16 + (4,) * 6):
+        log = logs / f"queued-{number}.jsonl"
+        log.unlink(missing_ok=True)
+        options = ["-o", str(log.with_suffix(".txt")), f"-N{nodes}", "--gres=gpu:2", "--ntasks-per-node=2", "--time=10",
+                   f"--export=ALL,BENCHMARK_STARTER={starter}"]  # fmt: skip
+        bed.client("sbatch", *options, str(HERE / "job.sh"), *_words("vision", 6 + number % 3, log), patience=60.0)
+        files.append(log)
+    _until(lambda: all(finished_at(read_log(log)) for log in files), f"they do not end: see {logs}", 300)
+    return files
+
+
+def _handed(logs: Sequence[Path]) -> list[float]:
+    """Seconds from the last step of a job to the first rank of the one that waited for its GPUs."""
+    runs = []
+    for log in logs:
+        events = read_log(log)
+        runs.append((events[0]["time"], events[-1]["time"], set(expand(events[0]["nodes"]))))
+    found = []
+    for begin, _, nodes in runs:
+        before = [end for _, end, held in runs if end < begin and held & nodes]
+        found += [begin - max(before)] if before else []
+    return found
+
+
+def _served(bed: Bed, starter: Path, folder: Path, jobs: int = 6) -> tuple[list[float], list[float]]:
+    """Seconds from submission to the first rank of a job that a service starts on free GPUs; and from the last step of
+    a job to the first rank of the one that waited for its GPUs."""
     around = Surroundings(bed, folder / "service", starter, CLUSTER, folder / "catalog")
     shutil.rmtree(around.folder, ignore_errors=True)
     (around.folder / "jobs").mkdir(parents=True)
@@ -145,9 +177,15 @@ def _served(bed: Bed, starter: Path, folder: Path, jobs: int = 6) -> list[float]
             log = around.log(job)
             _until(lambda log=log: finished_at(read_log(log)) is not None, f"see {log}")  # type: ignore[misc]
             found.append(float(read_log(around.log(job))[0]["time"] - begun))
+        queue = [StreamJob(f"q{number}", 0.0, gpus, "vision", 6 + number % 3, 1)
+                 for number, gpus in enumerate((2,) * 16 + (8,) * 6)]  # fmt: skip
+        for job in queue:
+            service.submit(job)
+        logs = [around.log(job) for job in queue]
+        _until(lambda: all(finished_at(read_log(log)) for log in logs), f"they do not end: see {around.folder}", 300)
     finally:
         service.close()
-    return found
+    return found, _handed(logs)
 
 
 def write_models(folder: Path, rows: Sequence[dict[str, Any]]) -> None:

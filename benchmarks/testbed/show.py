@@ -99,8 +99,10 @@ def _list(ratios: Sequence[float]) -> str:
 
 
 def _predictions(found: Found) -> list[str]:
-    text = _head("predicted", "average JCT, s", "error by seed", "makespan, s", "error by seed",
-                 "median error of a job's JCT", "communication")  # fmt: skip
+    text = ["Predicted is the mean over ten draws of how long starts take, beside the least and the most of them by seed;"
+            " the error is that of the mean over seeds, and by seed.", ""]  # fmt: skip
+    text += _head("predicted", "average JCT, s", "draws by seed", "error", "makespan, s", "draws by seed", "error",
+                  "median error of a job's JCT", "communication")  # fmt: skip
     for way, runs in found.items():
         both = [(real, said) for real, said in runs.values() if real is not None and said is not None]
         if not both:
@@ -108,7 +110,10 @@ def _predictions(found: Found) -> list[str]:
         cells = [WAYS[way].title]
         for name in ("average_jct", "makespan"):
             cells.append(_spread([said[name] for _, said in both]))
-            cells.append(", ".join(f"{said[name] / real[name] - 1:+.1%}" for real, said in both))
+            cells.append(", ".join("{:.0f}–{:.0f}".format(*said[f"{name}_span"]) for _, said in both))
+            off_by = mean(said[name] for _, said in both) / mean(real[name] for real, _ in both) - 1
+            by_seed = ", ".join(f"{said[name] / real[name] - 1:+.1%}" for real, said in both)
+            cells.append(f"**{off_by:+.1%}** ({by_seed})")
         off = []
         for real, said in both:
             jcts = {job["name"]: job["jct"] for job in said["jobs"]}

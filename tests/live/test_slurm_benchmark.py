@@ -30,7 +30,7 @@ def measured(tmp_path: Path) -> Path:
     write_models(folder / "catalog", [{"model": kind.name, "nodes": ["n1"], "gpus": 1, "seconds": kind.compute}
                                       for kind in MODELS.values()])  # fmt: skip
     shutil.copy(HERE / "cluster.yaml", folder / "cluster.yaml")
-    starts = {"launched": 0.3, "served": 1.2, "ready": 0.5, "leaving": 1.0}
+    starts = {"launched": 0.3, "served": 1.2, "ready": 0.5, "leaving": 1.0, "handed": 3.0, "served_on": 3.0}
     (folder / "measured.json").write_text(json.dumps({"steps": [], "starts": starts}))
     return folder
 
