@@ -99,7 +99,7 @@ def _list(ratios: Sequence[float]) -> str:
 
 
 def _predictions(found: Found) -> list[str]:
-    text = ["Predicted is the mean over ten draws of how long starts take, beside the least and the most of them by seed;"
+    text = ["Predicted is the mean over ten draws of how long starts take, with the least and the most by seed;"
             " the error is that of the mean over seeds, and by seed.", ""]  # fmt: skip
     text += _head("predicted", "average JCT, s", "draws by seed", "error", "makespan, s", "draws by seed", "error",
                   "median error of a job's JCT", "communication")  # fmt: skip
