@@ -1,7 +1,7 @@
 """Sixty real training jobs on a real Slurm, four ways, three seeds; and what the simulator predicts of each.
 
     python benchmarks/slurm.py measure       profiles and links, in a run of their own (about six minutes)
-    python benchmarks/slurm.py run           all runs that have no result yet; measures first where nobody has
+    python benchmarks/slurm.py run           all runs that have no result yet; measures and rehearses before them
     python benchmarks/slurm.py predict       the same runs in the simulator, from what was measured
     python benchmarks/slurm.py show          tables of what there is
     python benchmarks/slurm.py write         docs/live-vs-simulated.md and its picture, from what there is
@@ -26,6 +26,7 @@ from typing import Any
 from testbed.ways import WAYS
 
 SEEDS = (1, 2, 3)
+Key = tuple[int, str]  # seed and way
 
 
 def main() -> int:
@@ -74,23 +75,41 @@ def measure(out: Path) -> int:
 def run_all(out: Path, seeds: list[int], ways: list[str], jobs: int, side_by_side: int) -> int:
     if not (out / "measured" / "cluster.yaml").exists():
         measure(out)
+    os.environ["DALLY_CATALOG"] = str(out / "measured" / "catalog")
     waiting = [(seed, way) for seed in seeds for way in ways if not (out / f"seed-{seed}" / f"{way}.json").exists()]
     print(f"{len(waiting)} runs to do", flush=True)
-    running: dict[Key, subprocess.Popen[bytes]] = {}
     began = time.monotonic()
+    failed = rehearse(out, side_by_side) + _run_side_by_side(out, waiting, jobs, side_by_side)
+    print(f"{(time.monotonic() - began) / 60:.1f} min, {failed} runs failed", flush=True)
+    return 1 if failed else 0
+
+
+def rehearse(out: Path, side_by_side: int) -> int:
+    """What starts and ends cost here, from a stream that no result is taken from; how many of its runs failed."""
+    from testbed.rehearsal import JOBS, SEED, rehearsed
+    from testbed.runs import write_json
+
+    starts, folder = out / "measured" / "starts.json", out / f"seed-{SEED}"
+    if starts.exists():
+        return 0
+    waiting = [(SEED, way) for way in WAYS if not (folder / f"{way}.json").exists()]
+    failed = _run_side_by_side(out, waiting, JOBS, side_by_side)
+    if not failed:
+        write_json(starts, rehearsed(folder))
+    return failed
+
+
+def _run_side_by_side(out: Path, waiting: list[Key], jobs: int, side_by_side: int) -> int:
+    """How many failed. However it ends, no bed is left behind."""
+    running: dict[Key, subprocess.Popen[bytes]] = {}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        failed = _run_waiting(out, waiting, running, jobs, side_by_side)
+        return _run_waiting(out, waiting, running, jobs, side_by_side)
     finally:
         for process in running.values():  # each takes its own bed down
             process.send_signal(signal.SIGINT)
         for process in running.values():
             process.wait()
-    print(f"{(time.monotonic() - began) / 60:.1f} min, {failed} runs failed", flush=True)
-    return 1 if failed else 0
-
-
-Key = tuple[int, str]
 
 
 def _run_waiting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 from statistics import mean
@@ -45,18 +46,17 @@ def predict(way: Way, seed: int, jobs: int, measured: Path) -> dict[str, Any]:
 def _draw(way: Way, asked: list[StreamJob], measured: Path, draw: int) -> list[dict[str, Any]]:
     import dally
 
-    starts = json.loads((measured / "measured.json").read_text())["starts"]
-    begins, handed = (starts["served"], starts["served_on"]) if way.service else (starts["launched"], starts["handed"])
+    starts = json.loads((measured / "starts.json").read_text())[way.name]
+    leaving = json.loads((measured / "measured.json").read_text())["leaving"]
     # GPUs stay taken for a while after a job's last step. In the simulator they are taken so much earlier instead,
     # which is as long; a job's own times do not have it.
-    release = max(0.0, handed - begins)
+    release = starts["release"]
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "stream.csv"
         trace.write_text(trace_text(asked, way))
         run = dally.simulate(way.policy.format(conf=measured / "slurm.conf"), trace=str(trace),
-                             cluster=str(measured / "cluster.yaml"), network=NETWORK, seed=draw,
-                             start_latency=release + begins + starts["ready"],
-                             preemption_cost=f"{starts['leaving']}s")  # fmt: skip
+                             cluster=str(measured / "cluster.yaml"), network=_network(measured), seed=draw,
+                             start_latency=release + starts["start"], preemption_cost=f"{leaving}s")  # fmt: skip
     rows = {row["job_id"]: row for row in run.jobs.iter_rows(named=True)}
     found = []
     for job in asked:
@@ -66,6 +66,12 @@ def _draw(way: Way, asked: list[StreamJob], measured: Path, draw: int) -> list[d
                       "start": row["start_time"], "end": row["end_time"] - release, "jct": row["jct"] - release,
                       "compute": compute, "step_seconds": compute + float(row["comm"] or 0.0)})  # fmt: skip
     return found
+
+
+def _network(measured: Path) -> str:
+    """As `dally calibrate` found it: the overlap stands beside the links."""
+    found = re.search(r"analytic\[[^]]*\]", (measured / "cluster.yaml").read_text())
+    return NETWORK if found is None else found[0]
 
 
 def predict_all(out: Path, seeds: list[int], ways: list[str], jobs: int) -> None:

@@ -9,6 +9,7 @@ from statistics import mean, median
 from typing import Any
 
 from testbed.picture import picture
+from testbed.rehearsal import SEED as REHEARSAL
 from testbed.ways import WAYS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "live-vs-simulated.md"
@@ -23,7 +24,7 @@ Found = dict[str, dict[int, Pair]]  # by way and seed
 def results(out: Path) -> Found:
     found: Found = {}
     for way in WAYS:
-        for folder in sorted(out.glob("seed-*"), key=_seed):
+        for folder in sorted((f for f in out.glob("seed-*") if _seed(f) != REHEARSAL), key=_seed):
             pair = _read(folder / f"{way}.json"), _read(folder / f"{way}.predicted.json")
             if pair != (None, None):
                 found.setdefault(way, {})[_seed(folder)] = pair
