@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/dally compare --trace synth:helios-multi --jobs 3000 --load 1.0 --cluster 4x8x8 --fabric ethernet-100g-4to1 --seed 1 \
-	    --policies "fifo,tiresias,gandiva,srtf[gpu_time=true,placement=best-fit],dally[timers=auto],dally" --out demo-report
+	    --policies "fifo,las,tiresias,gandiva,dally[timers=auto],dally" --out demo-report --force
 
 test: install lint types tests
 

@@ -40,7 +40,7 @@ def main() -> None:
     for count in counts:
         experiment = Scenario.of({
             "trace": options.trace, "cluster": options.cluster, "jobs": count, "load": load, "seed": options.seed,
-            "network": options.network, "warm_start": False if options.cold_start else None,
+            "network": options.network, "knowledge": "exact", "warm_start": False if options.cold_start else None,
         }).prepare()  # fmt: skip
         for policy in split_policies(options.policies):
             run = experiment.run(policy)

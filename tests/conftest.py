@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
 
 if TYPE_CHECKING:
     from dally.live.testbed.bed import Bed
@@ -29,6 +30,13 @@ settings.register_profile(  # says at once what fails; `explore` looks for the s
 )
 settings.register_profile("explore", deadline=None, max_examples=400, suppress_health_check=_QUIET)
 settings.load_profile("everyday")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hypothesis also draws constants of whatever modules are imported by then, so that the examples of a test would
+    depend on which tests ran before it in the same process. The everyday profile tries the same ones every time."""
+    if config.getoption("--hypothesis-profile", None) is None:
+        providers.is_local_module_file = lambda path: False  # type: ignore[assignment, unused-ignore]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -20,13 +20,12 @@ DRAWS = 10  # of the starts' times
 
 def trace_text(asked: list[StreamJob], way: Way) -> str:
     """The stream as a trace: declared times as everybody was told them, steps as only the world knows them."""
-    lines = ["# dally-trace 1", "id,submit_time,gpus,model,declared_duration,steps,prefers,wait,preemptible"]
+    lines = ["# dally-trace 1", "id,submit_time,gpus,nodes,model,declared_duration,steps,prefers,wait,preemptible"]
     for job in asked:
         wish = f"rack,{way.switches}" if way.switches is not None and job.nodes > 1 else ","
         preemptible = "true" if way.service else "false"
-        lines.append(
-            f"{job.name},{job.submit},{job.gpus},{job.model},{job.minutes * 60},{job.steps},{wish},{preemptible}"
-        )
+        told = f"{job.minutes * 60},{job.steps},{wish},{preemptible}"
+        lines.append(f"{job.name},{job.submit},{job.gpus},{job.nodes},{job.model},{told}")
     return "\n".join(lines) + "\n"
 
 
@@ -56,7 +55,8 @@ def _draw(way: Way, asked: list[StreamJob], measured: Path, draw: int) -> list[d
         trace.write_text(trace_text(asked, way))
         run = dally.simulate(way.policy.format(conf=measured / "slurm.conf"), trace=str(trace),
                              cluster=str(measured / "cluster.yaml"), network=_network(measured), seed=draw,
-                             start_latency=release + starts["start"], preemption_cost=f"{leaving}s")  # fmt: skip
+                             start_latency=release + starts["start"], preemption_cost=f"{leaving}s",
+                             knowledge="limits")  # fmt: skip
     rows = {row["job_id"]: row for row in run.jobs.iter_rows(named=True)}
     found = []
     for job in asked:

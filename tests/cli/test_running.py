@@ -96,12 +96,13 @@ def test_ctrl_c_ends_cleanly_with_what_was_computed_so_far(tmp_path: Path) -> No
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         # a test run in the background of a shell ignores SIGINT, and its children would too
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
-    journal = tmp_path / "out/journal.jsonl.gz"
+    journal = tmp_path / "out.part/journal.jsonl.gz"
     while process.poll() is None and not (journal.exists() and journal.stat().st_size > 50_000):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=300)
     figures = json.loads(out)
     assert figures["complete"] is False and 0 < figures["finished"] < 100_000
-    assert "Traceback" not in errors
-    assert (tmp_path / "out/jobs.csv").exists()
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert "interrupted: 0 of 1 policies finished; fifo is partial" in errors and "what there is is in" in errors
+    assert (tmp_path / "out.part/jobs.csv").exists() and not (tmp_path / "out").exists()

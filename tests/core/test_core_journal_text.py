@@ -151,7 +151,7 @@ def a_line(entry: str) -> str:
     '{"t":"x","happened":[]}', a_line('{"e":"timer","extra":1}'), a_line("7"),
     a_line('{"e":"start","job":"a","placement":{"x":"y"}}'), a_line('{"e":"wait","who":"a","reason":[]}'),
     a_line('{"e":"wait","who":"a","reason":["Moon","s"]}'),
-    a_line('{"e":"wait","who":[1,2,3,4,5,6],"reason":["Priority","s"]}'), a_line('{"e":"arrived","job":{"id":"a"}}'),
+    a_line('{"e":"wait","who":[1,2,3,4,5,6,7,8],"reason":["Priority","s"]}'), a_line('{"e":"arrived","job":{"id":"a"}}'),
     a_line('{"e":"start","job":"a","placement":5}'),
 ])  # fmt: skip
 def test_a_line_that_is_no_instant_is_one_sentence_with_its_number(line: str) -> None:

@@ -146,7 +146,7 @@ def test_entrants_may_be_told_different_things(tmp_path: Path) -> None:
     spec = {**SPEC, "seeds": 1, "vary": {}, "policies": [
         {"policy": "srtf", "name": "told"}, {"policy": "srtf", "knowledge": "noisy=2", "name": "misled"}]}  # fmt: skip
     made = dally.sweep(spec, out=tmp_path)
-    assert made.cells["scenario.knowledge"].to_list() == ["declared", "noisy=2"]
+    assert made.cells["scenario.knowledge"].to_list() == ["auto", "noisy=2"]
     assert made.summary["policy"].to_list() == ["told", "misled"]
 
 

@@ -10,6 +10,7 @@ from dally.live.engine import Began, Exited, Order, Report
 
 class Quick:
     shares = True
+    even = False
 
     def __init__(self) -> None:
         self.started: list[tuple[str, int]] = []

@@ -34,6 +34,7 @@ class Obliging:
     """Says of every attempt that it began and has ended well; of every fifth that it stays until it is stopped."""
 
     shares = False
+    even = False
 
     def __init__(self) -> None:
         self._reports: queue.Queue[Report | None] = queue.Queue()

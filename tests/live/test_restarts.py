@@ -39,6 +39,7 @@ class Scripted:
     """Reports what it is given, in order; when there is no more, the world is told to quit."""
 
     shares = True
+    even = False
 
     def __init__(self, found: Mapping[tuple[str, int], Sequence[Report]] | None = None) -> None:
         self.found = dict(found or {})  # what it finds of attempts that it is asked to adopt

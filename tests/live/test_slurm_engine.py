@@ -54,18 +54,20 @@ def engines(made: Bed, tmp_path: Path) -> Iterator[Engines]:
 
 def test_ranks_are_where_they_were_ordered_and_the_code_of_the_one_that_fails_is_told(engines: Engines) -> None:
     engines.engine.start(engines.order("even", [(0, 1), (1, 1)]))
+    engines.engine.start(engines.order("whole", [(2, 2), (3, 2)], processes="gpu"))
     engines.engine.start(engines.order("uneven", [(2, 2), (3, 1)], processes="gpu"))
     engines.engine.start(engines.order("fails", [(0, 1)], code=3))
     engines.engine.start(engines.order("absent", [(1, 1)], command=["/no/such/program"]))
-    assert [type(engines.end(job)) for job in ("even", "uneven", "fails")] == [Exited] * 3
-    assert [engines.end(job).code for job in ("even", "uneven", "fails")] == [0, 0, 3]  # type: ignore[union-attr]
-    absent = engines.end("absent")
+    assert [type(engines.end(job)) for job in ("even", "whole", "fails")] == [Exited] * 3
+    assert [engines.end(job).code for job in ("even", "whole", "fails")] == [0, 0, 3]  # type: ignore[union-attr]
+    absent, uneven = engines.end("absent"), engines.end("uneven")
     assert isinstance(absent, NotBegun) and "/no/such/program" in absent.cause
+    assert isinstance(uneven, NotBegun) and "cannot be told to give it 2, 1 GPUs" in uneven.cause
     names = [name.rpartition("/")[2] for name in engines.topology.machine_names]
-    begun = sorted(words[3:8] for words in engines.said("uneven") if words[0] == "begin")
+    begun = sorted(words[3:8] for words in engines.said("whole") if words[0] == "begin")
     assert [(rank, local, world, node) for rank, local, world, node, _ in begun] == [
-        ("0", "0", "3", names[2]), ("1", "1", "3", names[2]), ("2", "0", "3", names[3])]  # fmt: skip
-    assert [len(devices.split(",")) for *_, devices in begun] == [2, 2, 1]
+        ("0", "0", "4", names[2]), ("1", "1", "4", names[2]), ("2", "0", "4", names[3]), ("3", "1", "4", names[3])]  # fmt: skip
+    assert [len(devices.split(",")) for *_, devices in begun] == [2, 2, 2, 2]
 
 
 def test_ranks_on_several_nodes_find_each_other(engines: Engines) -> None:

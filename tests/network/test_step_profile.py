@@ -14,7 +14,7 @@ from dally.catalog import find_gpu, find_model, models
 from dally.catalog.model import Parallelism
 from dally.core.placement import Placement
 from dally.core.topology import Topology
-from dally.network.envelope import Work, after, at, latest
+from dally.network.envelope import Work, _unbeaten, _unbeaten_of_two, after, at, latest
 from dally.network.nccl import choose, costs, rate_at
 from dally.network.shape import Shapes
 from dally.network.step import Moment, StepOptions, StepProfile, passes, profile
@@ -191,3 +191,15 @@ def test_pipeline_stages_on_different_machines_send_through_the_nics() -> None:
     assert near.bytes_per_level[1] == 0
     assert far.bytes_per_level[1] == pytest.approx(slots * sample)
     assert far.alone > near.alone
+
+
+_LINES = st.lists(st.tuples(st.integers(0, 4).map(float), st.tuples(st.integers(0, 4).map(float), st.integers(0, 4).map(float))),
+                  min_size=1, max_size=16)  # fmt: skip
+
+
+@given(_LINES)
+@settings(max_examples=200)
+def test_lines_of_two_rates_are_dropped_as_the_plain_rule_drops_them(lines: list[tuple[float, tuple[float, float]]]) -> None:
+    """Small numbers, so that there are ties of every kind."""
+    ordered = sorted(lines, reverse=True)
+    assert _unbeaten_of_two(ordered) == _unbeaten(ordered)

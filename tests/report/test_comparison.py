@@ -50,7 +50,7 @@ def test_levels_inside_a_machine_are_told_apart() -> None:
 def test_the_winner_among_those_told_the_same_is_named_with_the_runner_up_the_factor_and_the_bound(few_runs: list[ReportRun]) -> None:
     sentence = " ".join(verdict(compare(few_runs, "fifo")))
     best = next(run for run in few_runs if run.name == "srtf")
-    assert sentence.startswith(f"Told durations, srtf is alone, with an average JCT of {time_text(best.summary.avg_jct)}")
+    assert sentence.startswith(f"Told exact durations, srtf is alone, with an average JCT of {time_text(best.summary.avg_jct)}")
     assert "Told nothing, las wins" in sentence and "the runner-up, fifo" in sentence and "lower bound" in sentence
     assert sentence.endswith("(one run of each: no interval).")
     (two,) = verdict(compare([few_runs[0], few_runs[2]], "fifo"))

@@ -44,7 +44,7 @@ def test_a_narrow_terminal_says_which_columns_it_left_out(summaries: list[Summar
 
 def test_the_best_of_a_column_among_those_told_the_same_carries_a_mark_besides_being_bold(summaries: list[Summary]) -> None:
     texts, best = column_texts(COLUMNS[0], summaries)
-    assert [each.told for each in summaries] == ["nothing", "durations", "nothing"]
+    assert [each.told for each in summaries] == ["nothing", "exact durations", "nothing"]
     peers = [row for row, each in enumerate(summaries) if each.told == "nothing"]
     winner = min(peers, key=lambda row: summaries[row].avg_jct or 0)
     assert best == {winner}  # srtf was told durations, and there is nobody to be better than
@@ -55,12 +55,12 @@ def test_policies_told_the_same_stand_below_each_other_with_a_headline_for_each_
     lines = shown(summaries, 200).splitlines()
     order = [line.split()[0] for line in lines[1:6]]
     assert order == ["–", "fifo", "las", "–", "srtf"]
-    assert "told nothing" in lines[1] and "told durations" in lines[4]
+    assert "told nothing" in lines[1] and "told exact durations" in lines[4]
     said = " ".join(lines[6:])
     assert "Told nothing: las wins with an average JCT of" in said and "sooner than the runner-up, fifo" in said
-    assert "Told durations: srtf is alone" in said and "One run of each: no interval" in said
-    alike = [replace(each, told="durations") for each in summaries]
-    assert "– told" not in shown(alike, 200) and "Told of the future: durations." in shown(alike, 200)
+    assert "Told exact durations: srtf is alone" in said and "One run of each: no interval" in said
+    alike = [replace(each, told="exact durations") for each in summaries]
+    assert "– told" not in shown(alike, 200) and "Told of the future: exact durations." in shown(alike, 200)
 
 
 def test_nobody_is_best_where_all_are_equal(summaries: list[Summary]) -> None:
@@ -78,8 +78,8 @@ def test_larger_is_better_for_useful_utilisation_only_and_nobody_is_best_for_hol
 
 def test_who_was_told_more_is_compared_with_those_told_less_where_they_are_no_worse(summaries: list[Summary]) -> None:
     srtf = next(each for each in summaries if each.policy == "srtf")
-    more = replace(srtf, policy="more", told="durations and speeds", avg_jct=2 * (srtf.avg_jct or 0))
-    assert "srtf, told durations only, is no worse with 20.7 min" in " ".join(shown([*summaries, more], 200).split())
+    more = replace(srtf, policy="more", told="exact durations and speeds", avg_jct=2 * (srtf.avg_jct or 0))
+    assert "srtf, told exact durations only, is no worse with 20.7 min" in " ".join(shown([*summaries, more], 200).split())
     assert "is no worse" not in shown(summaries, 200)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Flat, Scripted, at, cluster, job, play
@@ -77,6 +79,24 @@ def test_a_lease_protects_from_preemption_until_it_ends() -> None:
     played = play(jobs, cluster(1, 1), "las[quantum=30s]")
     assert played.times(pl.Preempt, "a")[0] == 30
     assert played.times(pl.Start, "b")[0] == 30
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 600)), min_size=2, max_size=12), st.sampled_from((1.5, 2.0, 4.0)))
+@settings(max_examples=25, deadline=None)
+def test_las_takes_gpus_only_from_who_had_more_and_no_more_often_than_its_bound(rows: list[tuple[int, int]], ratio: float) -> None:
+    """Jobs of one GPU on one GPU: every arrival begins a row of preemptions in which GPU-time grows by the ratio."""
+    jobs = [job(f"j{i}", 1, duration, submit) for i, (submit, duration) in enumerate(rows)]
+    played = play(jobs, cluster(1, 1), f"las[quantum=10s,ratio={ratio}]")
+    served, since = dict.fromkeys((each.job.id for each in jobs), 0.0), 0.0
+    for instant in played.instants:
+        stopped = [each.job for each in instant.decided or () if isinstance(each, pl.Preempt)]
+        begun = [each.job for each in instant.decided or () if isinstance(each, pl.Start)]
+        for name in (*stopped, *(each.job for each in instant.happened if isinstance(each, ev.Finished))):
+            served[name] += instant.time - since
+        assert all(served[old] >= ratio * served[new] - 1e-9 for old, new in zip(stopped, begun, strict=False))
+        since = instant.time if begun else since
+    longest = max(max(served.values()), 10.0)
+    assert sum(row.preemptions for row in played.run.ledger.rows) <= len(jobs) * (1 + math.log(longest / 10, ratio))
 
 
 def test_a_timer_rings_at_its_time_and_once() -> None:

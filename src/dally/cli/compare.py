@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dally.cli.inputs import experiment_options, figures_option, read_scenario
+from dally.cli.inputs import experiment_options, figures_option, force_option, read_scenario
 from dally.cli.running import execute
 from dally.core.errors import UserError
 
@@ -20,9 +20,10 @@ from dally.core.errors import UserError
               help="Repeat over N seeds from --seed on, paired, with intervals: a small `dally sweep`.")  # fmt: skip
 @click.option("--loads", metavar="L1,L2,…", help="Repeat at each of these loads.")
 @figures_option
+@force_option
 @experiment_options
 def command(policies: str, workers: int | None, seeds: int | None, loads: str | None, out: Path | None, as_json: bool,
-            quiet: bool, figures: str, **options: Any) -> None:  # fmt: skip
+            quiet: bool, figures: str, force: bool, **options: Any) -> None:  # fmt: skip
     """Replay a trace under several policies, side by side; the first is the baseline.
 
     \b
@@ -38,7 +39,7 @@ def command(policies: str, workers: int | None, seeds: int | None, loads: str | 
     scenario = read_scenario(**options)
     if seeds is None and loads is None:
         execute(scenario, names, out=out, as_json=as_json, quiet=quiet, many=True, workers=workers,
-                figures=figures)  # fmt: skip
+                figures=figures, force=force)  # fmt: skip
         return
     if figures != "main":
         raise UserError("--figures all is about one run of each policy; with --seeds or --loads, write a spec of a "
@@ -53,7 +54,7 @@ def command(policies: str, workers: int | None, seeds: int | None, loads: str | 
     spec = SweepSpec.of({"name": f"{options['trace'] or 'comparison'}", "scenario": base, "policies": names,
                          "vary": {"load": _loads(loads)} if loads else {}, "seeds": seeds or 1})  # fmt: skip
     if out is not None:
-        run_and_print(spec, out, workers=workers, on=None, as_json=as_json, quiet=quiet)
+        run_and_print(spec, out, workers=workers, on=None, as_json=as_json, quiet=quiet, force=force)
         return
     with tempfile.TemporaryDirectory() as scratch:
         run_and_print(spec, Path(scratch), workers=workers, on=None, as_json=as_json, quiet=quiet, keep=False)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 
 FAILED = 1  # exit code where something was not run to its end
+INTERRUPTED = 130  # exit code after Ctrl-C
 BELOW_BOUND = 3  # exit code of a run that is below what is proved impossible
 
 

@@ -31,6 +31,9 @@ figures_option = click.option("--figures", type=click.Choice(["main", "all"]), d
                               help="all: every figure, in a table of its own (docs/metrics.md).")  # fmt: skip
 
 
+force_option = click.option("--force", is_flag=True, help="Replace what another run left in the folder of --out.")
+
+
 def experiment_options(command: F) -> F:
     """Trace, cluster, network, costs, faults: everything but the policy. No option has a default of its own: what is
     not given is the scenario's business."""
@@ -70,8 +73,10 @@ def experiment_options(command: F) -> F:
         click.option("--warm-start/--cold-start", default=None,
                      help="Whether earlier submissions of the stream are still running at its begin (default with "
                           "--load), or the cluster is empty."),
-        click.option("--knowledge", show_default="declared", metavar="K",
-                     help="What jobs say of their duration: declared (exactly), noisy=0.7 (log-normal), none."),
+        click.option("--knowledge", show_default="auto", metavar="K",
+                     help="What is known of durations: none, limits (as users declare them), learned (from jobs that "
+                          "have ended), and for studies noisy=0.7 (log-normal) and exact; auto: limits where the trace "
+                          "has any, else none."),
         click.option("--slices", type=click.Choice(["fluid", "quanta"]), show_default="fluid",
                      help="Time slices of policies that share GPUs: as fluid shares, or quantum by quantum."),
         click.option("--interference", show_default="auto", metavar="I",

@@ -32,6 +32,7 @@ LIVE = {
 SIMULATED = {
     "simulate": ("simulate", "Replay a trace on a cluster under one policy."),
     "compare": ("compare", "Replay a trace under several policies, side by side."),
+    "twin": ("twin", "Replay a cluster's recorded past, say how near that comes, then what would have been."),
     "sweep": ("sweep", "Run policies over traces, clusters, loads, seeds and any option."),
     "sensitivity": ("sensitivity", "Say how a comparison depends on models and fabric."),
     "rerun": ("rerun", "Make a folder of results again and compare byte for byte."),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
+from dally.cli.inputs import force_option
 from dally.cli.progress import Progress
 
 MOST_LINES = 20  # beyond these only what differs is named
@@ -15,9 +17,10 @@ MOST_LINES = 20  # beyond these only what differs is named
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False), help="Keep what is made there.")
+@force_option
 @click.option("--workers", type=click.IntRange(min=1), help="Policies to run at a time; default: one per core.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
-def command(folder: Path, out: Path | None, workers: int | None, quiet: bool) -> None:
+def command(folder: Path, out: Path | None, force: bool, workers: int | None, quiet: bool) -> None:
     """Make a folder of results again, from what it says of itself, and compare the two byte for byte.
 
     \b
@@ -32,10 +35,10 @@ def command(folder: Path, out: Path | None, workers: int | None, quiet: bool) ->
 
     about = read_provenance(folder)
     if "reproduce" in about:
-        done = reproduced_again(folder, about, _reproduce, out)
+        done = reproduced_again(folder, about, partial(_reproduce, force), out)
     else:
         with Progress(quiet) as progress:
-            done = run_again(folder, out, workers=workers, report=progress)
+            done = run_again(folder, out, workers=workers, report=progress, force=force)
     if not quiet:
         print_notes(done.notes)
     words = {True: "the same, byte for byte", False: "differs", None: "missing"}
@@ -47,7 +50,7 @@ def command(folder: Path, out: Path | None, workers: int | None, quiet: bool) ->
         sys.exit(1)
 
 
-def _reproduce(words: list[str], out: Path) -> None:
+def _reproduce(force: bool, words: list[str], out: Path) -> None:
     """The command in here, its tables thrown away: what is compared is what it writes."""
     import contextlib
     import io
@@ -55,4 +58,4 @@ def _reproduce(words: list[str], out: Path) -> None:
     from dally.cli.reproduce import command as reproduce
 
     with contextlib.redirect_stdout(io.StringIO()):
-        reproduce.main([*words, "--out", str(out), "--quiet"], standalone_mode=False)
+        reproduce.main([*words, "--out", str(out), "--quiet", *(["--force"] if force else [])], standalone_mode=False)

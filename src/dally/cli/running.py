@@ -5,35 +5,53 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from dally.cli.ending import end
+from dally.cli.ending import INTERRUPTED, end
 from dally.cli.printing import console, print_notes
 from dally.cli.printing import print_table as print_figures
 from dally.cli.progress import Progress
-from dally.core.errors import UserError
 
 if TYPE_CHECKING:
+    from dally.experiments.results import Comparison, Result
     from dally.simulator.scenario import Scenario
 
 
 def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_json: bool, quiet: bool, many: bool,
-            workers: int | None = None, figures: str = "main") -> None:  # fmt: skip
-    """The trip: run, sum up, print, write. Interrupted runs are summed up as far as they got; a policy that fails
-    costs the others nothing, and the exit code is 1."""
-    from dally.experiments.folder import write_folder
+            workers: int | None = None, figures: str = "main", force: bool = False) -> None:  # fmt: skip
+    """The trip: run, sum up, print, write. Interrupted runs are summed up as far as they got, and the exit code is 130;
+    a policy that fails costs the others nothing, and the exit code is 1."""
+    from dally.experiments.folder import result_folder, write_folder
     from dally.experiments.results import run_policies
+
+    with result_folder(out, scenario, policies, many=many, force=force) as output:
+        part = None if output is None else output.part
+        with Progress(quiet) as progress:
+            made = run_policies(scenario, policies, out=part, many=many, workers=workers, report=progress,
+                                resumable=True)  # fmt: skip
+        if made.found and not quiet:
+            print(f"{len(made.found)} of {len(policies)} policies were finished by an earlier run of the same that was "
+                  f"interrupted, and are not run again: {', '.join(made.found)}", file=sys.stderr)  # fmt: skip
+        if not made.results and len(made.failures) == 1:
+            raise made.failures[0].error
+        if not made.results and made.interrupted:
+            raise KeyboardInterrupt
+        if output is not None:
+            write_folder(made.experiment, made.results, output.part, many=many, failures=made.failures,
+                         policies=policies)  # fmt: skip
+            if not made.interrupted:
+                output.swap_in()
+        where = None if output is None else out if not made.interrupted else output.part
+        _print(made, where, as_json=as_json, quiet=quiet, many=many, figures=figures)
+    if made.interrupted:
+        _say_interrupted(made, policies, where, quiet)
+    end([each.measured.summary.alarm for each in made.results], failed=bool(made.failures))
+
+
+def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, many: bool, figures: str) -> None:
     from dally.report.more import figure_rows
     from dally.report.table import print_table
 
-    with Progress(quiet) as progress:
-        made = run_policies(scenario, policies, out=out, many=many, workers=workers, report=progress)
-    if not made.results and len(made.failures) == 1:
-        raise made.failures[0].error
-    if not made.results and not made.failures:
-        raise UserError("interrupted before any policy had run")
-    if out is not None:
-        write_folder(made.experiment, made.results, out, many=many, failures=made.failures, policies=policies)
     found = [each.figures for each in made.results]
     if as_json:
         json.dump(found if many else found[0], sys.stdout, indent=2)
@@ -44,8 +62,25 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
             print_figures(*figure_rows([each.measured.summary for each in made.results]))
     if not quiet:
         print_notes(made.notes)
-        if out is not None and not as_json and made.results:
-            print(f"report: {out / 'report.html'}")
+        if where is not None and not as_json and made.results:
+            print(f"report: {where / 'report.html'}")
     for failure in made.failures:
         print(f"dally: {failure.error}", file=sys.stderr)
-    end([each.measured.summary.alarm for each in made.results], failed=bool(made.failures))
+
+
+def _say_interrupted(made: Comparison, policies: list[str], where: Path | None, quiet: bool) -> NoReturn:
+    """Which figures are partial, what is kept, and how to go on."""
+    partial = [each for each in made.results if not each.measured.run.complete]
+    done = len(made.results) - len(partial)
+    said = [f"interrupted: {done} of {len(policies)} policies finished"]
+    said += [f"{each.policy} is partial, {_ended(each):,} of {len(each.experiment.trace):,} jobs had ended"
+             for each in partial]  # fmt: skip
+    kept = ""
+    if where is not None:
+        kept = f"; what there is is in {where}" + (", and the same command goes on from there" if done else "")
+    print(f"dally: {'; '.join(said)}{kept}", file=sys.stderr)
+    sys.exit(INTERRUPTED)
+
+
+def _ended(result: Result) -> int:
+    return sum(row.end is not None for row in result.measured.run.ledger.rows)

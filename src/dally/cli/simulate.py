@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dally.cli.inputs import experiment_options, figures_option, read_scenario
+from dally.cli.inputs import experiment_options, figures_option, force_option, read_scenario
 from dally.cli.running import execute
 from dally.core.errors import UserError
 
@@ -21,9 +21,10 @@ from dally.core.errors import UserError
 @click.option("--samples", type=click.IntRange(min=1, max=1000), show_default="10",
               help="With --snapshot: possible futures that each policy goes through.")  # fmt: skip
 @figures_option
+@force_option
 @experiment_options
 def command(policy: str | None, snapshot: str | None, policies: str | None, samples: int | None, out: Path | None,
-            as_json: bool, quiet: bool, figures: str, **options: Any) -> None:  # fmt: skip
+            as_json: bool, quiet: bool, figures: str, force: bool, **options: Any) -> None:  # fmt: skip
     """Replay a trace on a cluster under one policy; or say what other policies would do with a service's queue.
 
     \b
@@ -47,4 +48,4 @@ def command(policy: str | None, snapshot: str | None, policies: str | None, samp
     if policy is None:
         raise UserError("no policy is given: write --policy, one of those `dally policies` lists")
     execute(read_scenario(**options), [policy], out=out, as_json=as_json, quiet=quiet, many=False,
-            figures=figures)  # fmt: skip
+            figures=figures, force=force)  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dally.core.job import Job
 from dally.core.placement import Placement
-from dally.core.plan import demand_of
+from dally.core.plan import demand_of_job
 from dally.core.sharing import Share
 from dally.core.states import State, after
 
@@ -53,7 +53,7 @@ class ActiveJob:
         self.job = job
         self.id = job.id
         self.gpus = job.gpus  # of the gang as submitted
-        self.demand = demand_of(job.gpus, job.gpu_type, job.within, job.prefers, job.wait)
+        self.demand = demand_of_job(job)
         self.number = number  # order of arrival
         self.state = State.WAITING
         self.placement: Placement | None = None

@@ -217,7 +217,12 @@ class Books:
         return apply
 
     def _yielded(self, now: float, event: ev.Yielded) -> str | None:
-        return self._back_to_the_queue(now, event.job, "yield")
+        job = self.jobs.get(event.job)
+        decided = now if job is None else job.last_change
+        why = self._back_to_the_queue(now, event.job, "yield")
+        if why is None and job is not None:
+            self.view.prices.left(job.job, now - decided)
+        return why
 
     def _start_failed(self, now: float, event: ev.StartFailed) -> str | None:
         return self._back_to_the_queue(now, event.job, "refuse", failure=event.failure)
@@ -296,10 +301,13 @@ class Books:
         job.accrue(now)
         if job.state is State.STARTING:
             job.state = BEGUN
+        comes_back = job.preemptions > 0 and job.step_time == 0
         job.speed, job.step_time, job.exposed = event.speed, event.step_time, event.exposed
         job.neighbours = event.neighbours
         if event.delay > 0:
             job.progress_from = now + event.delay
+        if comes_back:
+            self.view.prices.came_back(job.job, job.progress_from - job.last_change)
         if self.learning is not None and event.step_time > 0:
             self.learning.learn(job.job, job.placement, event.step_time)
         if job.lease_until is None:

@@ -15,6 +15,7 @@ from dally.core.memory import Memory
 from dally.core.policy import Policy, View
 from dally.core.ranking import BadRankError
 from dally.core.reasons import Reason, Token
+from dally.core.shape import fits_empty
 from dally.core.shares import Gate
 from dally.core.states import ENDED, State
 
@@ -58,6 +59,10 @@ class Door:
         most = topology.capacity(demand.gpu_type, demand.within)
         if demand.gpus > most:
             return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; no {demand.within} has more than {most}")
+        if demand.nodes is not None and (demand.nodes < 1 or demand.gpus % demand.nodes):
+            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; its GPUs do not divide evenly among them")
+        if demand.shaped and not fits_empty(topology, demand):
+            return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; the cluster has no such machines")
         return None
 
     # --- who is held ------------------------------------------------------------------------------------------

@@ -35,6 +35,13 @@ class Job:
     prefers: str | None = None  # a level it would rather be inside, where the policy waits for such a thing …
     wait: float | None = None  # … for so many seconds; ∞: for ever; 0: not at all; None: as the policy thinks best
     preemptible: bool = True  # False: it keeps the GPUs it was given until it ends; it may have to share them
+    name: str | None = None  # what its owner calls it: jobs of one name tend to be alike
+    partition: str | None = None  # where it was submitted to, as its history says; what binds it is `among`
+    qos: str | None = None
+    nodes: int | None = None  # machines the gang is on, with as many of its GPUs on each; None: any number of them
+    among: str | None = None  # sets of machines it may be on (`Topology.among`): `a|b` of either, `a&b` of both
+    exclusive: bool = False  # it has its machines to itself: `simulator.shaping` has it ask for all of their GPUs
+    limit: float | None = None  # seconds for which it may hold its GPUs in one go; then it is ended
 
     @property
     def elastic(self) -> bool:
@@ -74,3 +81,5 @@ class Truth:
     failures: tuple[float, ...] = ()  # fractions of the work at which an attempt dies and is retried
     ran_on: tuple[tuple[str, int], ...] = ()  # (machine, GPUs) where the trace says so
     means: DurationMeans = field(default=DurationMeans.BEST_PLACEMENT)
+    start: float | None = None  # when it really started, on the clock of the trace
+    submitted: float | None = None  # when it was submitted, where it could not have started until `Job.submit_time`

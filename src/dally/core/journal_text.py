@@ -159,7 +159,7 @@ class JournalText:
             return Reason(_TOKENS[token], sentence, rest[0] if rest else None,
                           tuple(rest[1]) if len(rest) > 1 else ())  # fmt: skip
         if name == "who" and isinstance(value, list):
-            return pl.demand_of(*value[:4], *map(float, value[4:]))
+            return pl.demand_of(*value[:4], *(None if each is None else float(each) for each in value[4:5]), *value[5:])
         if name == "job" and isinstance(value, dict):
             return Job(**(value if value.get("wait") != _FOR_EVER else {**value, "wait": math.inf}))
         if name == "event":

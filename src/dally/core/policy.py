@@ -12,8 +12,10 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Happened
 from dally.core.memory import Memory, NoMemory
 from dally.core.plan import Demand, Plan
+from dally.core.prices import Prices
 from dally.core.ranking import Rank, Ranking
 from dally.core.reasons import Reason, Token
+from dally.core.shape import fits_empty
 from dally.core.sharing import Groups, Interference, NoInterference
 from dally.core.topology import Topology
 
@@ -38,8 +40,9 @@ class ExactMeter:
 class View:
     """What a real scheduler could know, kept in indexes. Policies read it; the scheduler alone changes it."""
 
-    __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "down", "estimates", "free", "groups",
-                 "layout", "news", "preemptible", "reasons", "topology", "waiting", "withheld")  # fmt: skip
+    __slots__ = ("_interference", "_jobs", "_meter", "_most", "_reason", "_shapes", "down", "estimates", "free",
+                 "groups", "layout", "news", "preemptible", "prices", "reasons", "topology", "waiting",
+                 "withheld")  # fmt: skip
 
     def __init__(self, topology: Topology, free: FreeGpus, estimates: Estimates, jobs: Mapping[str, ActiveJob],
                  reason: Callable[[str], Reason | None], interference: Interference | None = None,
@@ -49,6 +52,7 @@ class View:
         self.estimates = estimates
         self.waiting = Ranking()  # jobs that may be started
         self.preemptible = Ranking()  # running jobs that no lease protects
+        self.prices = Prices()  # what preemptions were seen to cost
         self.groups = Groups()  # who holds which GPUs; kept for policies that share
         self.down: Set[int] = frozenset()  # machines that are not there at the moment
         self.withheld: Mapping[str, int] = {}  # GPUs that others have, by the machine's name; they are not free
@@ -58,6 +62,7 @@ class View:
         self._jobs = jobs
         self._reason = reason
         self._most: tuple[int, dict[tuple[str | None, str | None], int]] = (-1, {})  # by layout: type and level → GPUs
+        self._shapes: tuple[int, dict[Demand, bool]] = (-1, {})  # by layout: whether what is up could hold it
         self._interference = interference or NoInterference()
         self._meter = meter or ExactMeter()
 
@@ -73,6 +78,10 @@ class View:
         """Why the job waits, as last said."""
         return self._reason(job_id)
 
+    def price(self, job: ActiveJob) -> float:
+        """Seconds without progress that being preempted and coming back would cost it, as far as that was seen."""
+        return self.prices.of(job.job)
+
     def too_large(self, demand: Demand) -> Reason | None:
         """Why a gang of this demand could not run if it were alone: machines are down, drained or taken out, and what
         is left is too small; None where it could. It is to be in nobody's way until that changes."""
@@ -83,7 +92,7 @@ class View:
         if key not in most:
             most[key] = self.topology.capacity(*key, without=self.down)
         if demand.gpus <= most[key]:
-            return None
+            return self._misshapen(demand) if demand.where is not None and demand.shaped else None
         kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
         asks = f"asks for {demand.gpus} GPU{'s' if demand.gpus != 1 else ''}{kind}{demand.inside}"
         if demand.within is not None:
@@ -92,6 +101,20 @@ class View:
         there = f"{most[key]} are" if most[key] > 1 else "1 is" if most[key] else "none is"
         left = f"{there} on machines that are up" if self.down else f"the cluster has {most[key]}"
         return Reason(Token.EXCEEDS_CAPACITY, f"{asks}; {left}")
+
+    def _misshapen(self, demand: Demand) -> Reason | None:
+        layout, known = self._shapes
+        if layout != self.layout:
+            self._shapes = self.layout, (known := {})
+        found = known.get(demand)
+        if found is None:
+            found = known[demand] = fits_empty(self.topology, demand, without=self.down)
+        if found:
+            return None
+        kind = f" of type {demand.gpu_type}" if demand.gpu_type else ""
+        up = " that are up" if self.down else ""
+        return Reason(Token.EXCEEDS_CAPACITY, f"asks for {demand.gpus} GPU{'s' if demand.gpus != 1 else ''}{kind}"
+                      f"{demand.inside}; there are no such machines{up}")  # fmt: skip
 
     def fits(self, jobs: Sequence[Job], gpu_type: str) -> str | None:
         """None where the memory of such a GPU holds all these jobs at once, else a sentence that says why not."""

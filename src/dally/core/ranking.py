@@ -75,7 +75,7 @@ class Ranking:
 
     def __init__(self) -> None:
         self.buckets: dict[Demand, Bucket] = {}  # only those that are not empty
-        self.inside = 0  # how many of them are of gangs that must be inside one domain
+        self.inside = 0  # how many of them are of gangs that must be in certain places (`Demand.bound`)
         self._entry: dict[str, Entry] = {}
         self._watchers: tuple[Watcher, ...] = ()
 
@@ -114,7 +114,7 @@ class Ranking:
         bucket = self.buckets.get(job.demand)
         if bucket is None:
             bucket = self.buckets[job.demand] = Bucket(job.demand, rank)
-            self.inside += job.demand.where is not None and job.demand.within is not None
+            self.inside += job.demand.where is not None and job.demand.bound
         elif bucket.slope != rank.slope or bucket.then_slope != rank.then_slope:
             raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {job.demand.short} have "
                                f"{bucket.slope!r}: jobs of one demand must age alike")  # fmt: skip
@@ -132,7 +132,7 @@ class Ranking:
         bucket.entries.remove(entry)
         if not bucket.entries:
             del self.buckets[job.demand]
-            self.inside -= job.demand.where is not None and job.demand.within is not None
+            self.inside -= job.demand.where is not None and job.demand.bound
         for watcher in self._watchers:
             watcher.removed(job, entry)
 

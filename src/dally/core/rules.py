@@ -15,6 +15,7 @@ from dally.core.active import ActiveJob
 from dally.core.journal import Leaving
 from dally.core.placement import Placement
 from dally.core.policy import View
+from dally.core.shape import broken
 from dally.core.sharing import Group, Interference, Share
 from dally.core.states import State
 
@@ -139,6 +140,8 @@ class _Look:
             topology = self.view.topology
             if action.placement.level(topology) > topology.level_index(job.demand.within):
                 return f"must be inside one {job.demand.within}, and is given GPUs of more than one"
+        if job.demand.where is not None and (rule := broken(self.view.topology, job.demand, action.placement)):
+            return rule
         if not self.shares or self.groups.enter(job.id, action.placement, share):
             for machine, mask in action.placement.slices:
                 self.taken[machine] = self.taken.get(machine, 0) | mask

@@ -60,6 +60,7 @@ def save(scheduler: Scheduler) -> dict[str, Any]:
         **({"answers": [text.plain(entry) for entry in books.answers]} if books.answers else {}),
         "memory": scheduler.memory.save(view.topology),
         **({} if (known := learning(view.estimates)) is None else {"learned": known.learned()}),
+        **({"prices": paid} if (paid := view.prices.save()) else {}),
         **({} if gate is None else {"queues": text.plain(gate.queues), "kept": [*map(_ranking, gate.rankings())]}),
     }  # fmt: skip
 
@@ -105,6 +106,7 @@ def load(scheduler: Scheduler, state: dict[str, Any]) -> None:
     known = learning(view.estimates)
     if known is not None:
         known.recall(state.get("learned", []))
+    view.prices.load(state.get("prices", []))
     if "queues" in state:
         books.door.gate = Gate(text.rich("queues", state["queues"]), view)
         _reopen(books.door.gate, state["kept"], books.jobs)

@@ -53,6 +53,7 @@ class MachineSpec:
     gpu_type: str = "gpu"
     islands: tuple[int, ...] = ()  # GPUs per island, where the machine has levels inside it
     links: tuple[Level, ...] = ()  # its own inner links, where they differ from the cluster's
+    sets: tuple[str, ...] = ()  # that it belongs to: partitions, features
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Machine:
     domains: tuple[int, ...]  # index of the domain that holds it, per level from the machine's own upwards
     islands: tuple[int, ...]  # masks of the islands inside
     links: tuple[Level, ...]  # links of the levels inside and up to the machine
+    sets: tuple[str, ...] = ()  # that it belongs to, and a job may have to be on (`Job.among`)
 
     @property
     def name(self) -> str:
@@ -108,6 +110,8 @@ class Topology:
     name: str = "cluster"
     machine_by_name: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     machine_names: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    sets: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # name → machines as a bit set
+    _among: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # what was asked for
 
     @property
     def gpus(self) -> int:
@@ -145,6 +149,21 @@ class Topology:
                 return index
         known = ", ".join(level.name for level in self.levels)
         raise UserError(f"cluster {self.name!r} has no level {name!r}; its levels are {known}")
+
+    def among(self, text: str) -> int:
+        """Machines by the names of their sets, as a bit set: `a|b` are those of either, `a&b` those of both; a name
+        may also be a machine's own. Nobody is in a set that is not known."""
+        found = self._among.get(text)
+        if found is None:
+            found = 0
+            for either in text.split("|"):
+                both = -1
+                for name in either.split("&"):
+                    own = self.machine_by_name.get(name.strip())
+                    both &= self.sets.get(name.strip(), 0 if own is None else 1 << own)
+                found |= both
+            self._among[text] = found
+        return found
 
     def domain_of(self, machine: int, level: int) -> Domain:
         """The domain of a level at or above the machine's that holds the machine."""
@@ -203,13 +222,17 @@ def build_topology(levels: Sequence[Level], specs: Iterable[MachineSpec], *, nam
             domains[0].append(Domain(len(domains[0]), 0, path, index, index + 1, mask.bit_count(), mask))
         links = spec.links or levels[: own + 1]
         machines.append(
-            Machine(index, spec.path, spec.gpus, spec.gpu_type, first, tuple(chains[index]), masks, links)
+            Machine(index, spec.path, spec.gpus, spec.gpu_type, first, tuple(chains[index]), masks, links, spec.sets)
         )
         first += spec.gpus
     types = tuple(dict.fromkeys(spec.gpu_type for spec in specs))
     by_name = _names(machines)
+    sets: dict[str, int] = {}
+    for machine in machines:
+        for each in machine.sets:
+            sets[each] = sets.get(each, 0) | 1 << machine.index
     return Topology(levels, own, tuple(machines), tuple(tuple(d) for d in domains), types, name, by_name,
-                    tuple(machine.name for machine in machines))  # fmt: skip
+                    tuple(machine.name for machine in machines), sets)  # fmt: skip
 
 
 def changed(topology: Topology, added: Iterable[MachineSpec], removed: Iterable[str]) -> Topology:
@@ -227,7 +250,7 @@ def spec_of(machine: Machine, topology: Topology) -> MachineSpec:
     """What a machine was made from."""
     islands = tuple(mask.bit_count() for mask in machine.islands)
     links = () if machine.links == topology.levels[: topology.machine_level + 1] else machine.links
-    return MachineSpec(machine.path, machine.gpus, machine.gpu_type, islands, links)
+    return MachineSpec(machine.path, machine.gpus, machine.gpu_type, islands, links, machine.sets)
 
 
 def _grouped(specs: list[MachineSpec], depth: int) -> list[MachineSpec]:

@@ -23,13 +23,15 @@ def topology_from_plain(plain: dict[str, Any]) -> Topology:
 
 
 def spec_to_plain(spec: MachineSpec) -> list[Any]:
-    """[path, GPUs, GPU type, GPUs per island, own links], the last two only where there are any."""
+    """[path, GPUs, GPU type, GPUs per island, own links, sets], the last three only as far as there are any."""
     found: list[Any] = ["/".join(spec.path) if all("/" not in name for name in spec.path) else list(spec.path),
                         spec.gpus, spec.gpu_type]  # fmt: skip
-    if spec.islands or spec.links:
+    if spec.islands or spec.links or spec.sets:
         found.append(list(spec.islands))
-    if spec.links:
+    if spec.links or spec.sets:
         found.append([_level(level) for level in spec.links])
+    if spec.sets:
+        found.append(list(spec.sets))
     return found
 
 
@@ -38,7 +40,7 @@ def spec_from_plain(plain: list[Any]) -> MachineSpec:
     names = tuple(path.split("/")) if isinstance(path, str) and path else tuple(path)
     islands = tuple(rest[0]) if rest else ()
     links = tuple(_read_level(level) for level in rest[1]) if len(rest) > 1 else ()
-    return MachineSpec(names, gpus, gpu_type, islands, links)
+    return MachineSpec(names, gpus, gpu_type, islands, links, tuple(rest[2]) if len(rest) > 2 else ())
 
 
 def _level(level: Level) -> list[Any]:

@@ -17,26 +17,22 @@ if TYPE_CHECKING:
     from dally.experiments.sweeps.results import SweepResult
 
 
-def simulate(policy: AnyPolicy, *, out: str | Path | None = None, scenario: Scenario | None = None,
-             report: Report | None = None, **fields: Any) -> Result:  # fmt: skip
+def simulate(policy: AnyPolicy, *, out: str | Path | None = None, force: bool = False,
+             scenario: Scenario | None = None, report: Report | None = None, **fields: Any) -> Result:  # fmt: skip
     """One policy on one scenario. `fields` are those of `Scenario`: trace, cluster, load, seed, …
 
     `policy`: text (`"srtf[gpu_time=true]"`), a class, or an instance. `out`: a folder for what the command line
-    writes with `--out`. A failure is raised.
+    writes with `--out`; `force`: over what another run left there. A failure is raised.
     """
-    folder = None if out is None else Path(out)
-    made = run_policies(_scenario(scenario, fields), [policy], out=folder, many=False, workers=1, report=report)
+    made = _run(_scenario(scenario, fields), [policy], out, force, many=False, workers=1, report=report)
     if made.failures:
         raise made.failures[0].error
-    if folder is not None:
-        from dally.experiments.folder import write_folder
-
-        write_folder(made.experiment, made.results, folder, many=False, policies=[policy])
     return made.results[0]
 
 
-def compare(policies: Sequence[AnyPolicy] | str, *, out: str | Path | None = None, scenario: Scenario | None = None,
-            workers: int | None = None, report: Report | None = None, **fields: Any) -> Comparison:  # fmt: skip
+def compare(policies: Sequence[AnyPolicy] | str, *, out: str | Path | None = None, force: bool = False,
+            scenario: Scenario | None = None, workers: int | None = None, report: Report | None = None,
+            **fields: Any) -> Comparison:  # fmt: skip
     """Several policies on one scenario, side by side on the cores there are; the first is the baseline.
 
     Policies that fail are in `failures` with the reason; the others keep their results. A class that lives in a
@@ -45,13 +41,26 @@ def compare(policies: Sequence[AnyPolicy] | str, *, out: str | Path | None = Non
     from dally.policies.options import split_policies
 
     named: list[AnyPolicy] = list(split_policies(policies)) if isinstance(policies, str) else list(policies)
-    folder = None if out is None else Path(out)
-    made = run_policies(_scenario(scenario, fields), named, out=folder, many=True, workers=workers, report=report)
-    if folder is not None:
-        from dally.experiments.folder import write_folder
+    return _run(_scenario(scenario, fields), named, out, force, many=True, workers=workers, report=report)
 
-        write_folder(made.experiment, made.results, folder, many=True, failures=made.failures, policies=named)
-    return made
+
+def _run(scenario: Scenario, policies: Sequence[AnyPolicy], out: str | Path | None, force: bool, *, many: bool,
+         workers: int | None, report: Report | None) -> Comparison:  # fmt: skip
+    """As the command does it: what is interrupted is given back as far as it got, and is no folder of results yet."""
+    from dally.experiments.folder import result_folder, write_folder
+
+    folder = None if out is None else Path(out)
+    with result_folder(folder, scenario, policies, many=many, force=force) as output:
+        part = None if output is None else output.part
+        made = run_policies(scenario, policies, out=part, many=many, workers=workers, report=report, resumable=True)
+        if made.interrupted and not made.results:
+            raise KeyboardInterrupt
+        if output is not None and (many or not made.failures):
+            write_folder(made.experiment, made.results, output.part, many=many, failures=made.failures,
+                         policies=policies)  # fmt: skip
+            if not made.interrupted:
+                output.swap_in()
+        return made
 
 
 def sweep(spec: str | Path | Mapping[str, Any], *, out: str | Path, workers: int | None = None, on: str | None = None,

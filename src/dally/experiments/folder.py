@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,10 @@ import numpy as np
 
 from dally.core.errors import UserError
 from dally.experiments.measuring import Measured
-from dally.experiments.provenance import PROVENANCE, TRACE, command_of, policy_record, provenance
+from dally.experiments.output import Output
+from dally.experiments.provenance import PROVENANCE, TRACE, command_of, inputs_of, policy_record, provenance
 from dally.simulator.experiment import Experiment, as_policy
+from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import AnyPolicy, Failure
 from dally.traces.own import write_trace
 from dally.traces.trace import Trace
@@ -113,5 +116,21 @@ def made_again(about: dict[str, Any]) -> list[str]:
             "`dally rerun` makes it again"]  # fmt: skip
 
 
+@contextmanager
+def result_folder(out: Path | None, scenario: Scenario, policies: Sequence[AnyPolicy], *, many: bool,
+                  force: bool = False) -> Iterator[Output | None]:  # fmt: skip
+    """The folder `out` for the results of this scenario under these policies; None where none is wanted."""
+    if out is None:
+        yield None
+        return
+    unique_names(policies)
+    about = inputs_of(scenario, [policy_record(policy) for policy in policies], many=many)
+    with Output.claimed(out, about, force=force) as output:
+        yield output
+
+
 def write_json(content: Any, path: Path) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    """Whole or not at all."""
+    part = path.with_name(path.name + ".new")
+    part.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    part.replace(path)

@@ -13,6 +13,7 @@ from dally.report.bound import Bound, bounds_of
 from dally.report.columns import job_columns
 from dally.report.metrics import Summary, summarise, useful
 from dally.simulator.experiment import Experiment
+from dally.simulator.knowledge import settled
 from dally.simulator.run import Run
 from dally.simulator.window import busy_share, measured
 from dally.traces.reshape import BEFORE, offered
@@ -109,6 +110,14 @@ def _offered(experiment: Experiment) -> float | None:
         return None
 
 
+TOLD = {
+    "exact": "policies that ask for durations are told them exactly, as no real cluster could",
+    "none": "no policy is told durations",
+    "limits": "policies that ask for durations are told the time limits users declared",
+    "learned": "policies that ask for durations are told what was learned from jobs that had ended",
+}
+
+
 def notes_of(experiment: Experiment, results: Sequence[Measured] = ()) -> list[str]:
     """What a reader of the results should know about the input, and about what was measured."""
     trace = experiment.trace
@@ -118,9 +127,8 @@ def notes_of(experiment: Experiment, results: Sequence[Measured] = ()) -> list[s
     too_large = sum(job.gpus > experiment.topology.capacity(job.gpu_type) for job in trace.jobs)
     if too_large:
         notes.append(f"{too_large:,} jobs ask for more GPUs of one type than the cluster has and are turned away")
-    told = {"declared": "policies that ask for durations are told them exactly", "none": "no policy is told durations"}
-    knowledge = experiment.knowledge
-    notes.append(f"{told.get(knowledge, 'the durations policies are told are off')} (--knowledge {knowledge})")
+    knowledge = settled(experiment.knowledge, trace.jobs)
+    notes.append(f"{TOLD.get(knowledge, 'the durations policies are told are off')} (--knowledge {knowledge})")
     if results:
         notes += _measurement_notes(results)
     notes += [f"{each.policy}: {note}" for each in results for note in each.run.notes]

@@ -18,6 +18,7 @@ from dally.core.spec import parse_spec
 from dally.policies.options import load_policy_class
 from dally.simulator.digests import code_digest, digest_of
 from dally.simulator.experiment import Experiment, as_policy
+from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import AnyPolicy
 from dally.traces.trace import Trace
 
@@ -63,18 +64,25 @@ def _source(kind: type) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def inputs_of(scenario: Scenario, policies: Sequence[dict[str, Any]], *, many: bool) -> dict[str, Any]:
+    """What decides the results, known before anything is run, as plain JSON."""
+    arguments = scenario.arguments()
+    if isinstance(scenario.trace, Trace):
+        arguments[arguments.index("--trace") + 1] = TRACE
+    return {**scenario.identity(), "code": code_digest(), "policies": list(policies), "arguments": arguments,
+            "many": many}  # fmt: skip
+
+
 def provenance(experiment: Experiment, policies: Sequence[dict[str, Any]], *, many: bool) -> dict[str, Any]:
     """The whole configuration as plain JSON."""
     scenario = experiment.scenario
     assert scenario is not None, "only a prepared scenario knows how it was made"
     window = experiment.window
-    arguments = scenario.arguments()
-    if isinstance(scenario.trace, Trace):
-        arguments[arguments.index("--trace") + 1] = TRACE
     resolved = {"network": experiment.network, "gpus": experiment.topology.gpus,
                 "window": None if window is None else [window.start, window.end]}  # fmt: skip
-    return {**scenario.describe(experiment.trace), "resolved": resolved, "code": code_digest(),
-            "policies": list(policies), "arguments": arguments, "many": many, "folder": str(Path.cwd())}  # fmt: skip
+    rest = inputs_of(scenario, policies, many=many)
+    return {**scenario.describe(experiment.trace), "resolved": resolved, **{name: rest[name] for name in rest
+            if name not in ("dally", "scenario", "files")}, "folder": str(Path.cwd())}  # fmt: skip
 
 
 def command_of(about: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
-from dally.experiments.folder import slug, write_folder
+from dally.experiments.folder import result_folder, slug, write_folder
 from dally.experiments.provenance import TRACE, command_of, policy_record, read_provenance
 from dally.experiments.results import JOURNAL, run_policies
 from dally.simulator.digests import code_digest, digest_of
@@ -32,27 +32,34 @@ class Rerun:
         return all(self.files.values())
 
 
-def run_again(folder: Path, out: Path | None = None, *, workers: int | None = None,
-              report: Report | None = None) -> Rerun:  # fmt: skip
+def run_again(folder: Path, out: Path | None = None, *, workers: int | None = None, report: Report | None = None,
+              force: bool = False) -> Rerun:  # fmt: skip
     """`out`: keep what is made; otherwise it is thrown away once compared."""
     folder, out = folder.resolve(), None if out is None else out.resolve()
     about = read_provenance(folder)
     if "reproduce" in about:
         raise UserError(f"{folder} is of `{command_of(about)}`: `dally rerun` makes it again, Python does not")
     if "sweep" in about:
-        return _sweep_again(folder, about, out, workers)
+        return _sweep_again(folder, about, out, workers, force)
     with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
         target = Path(scratch) / "again" if out is None else out
         policies = _policies(about)
         scenario = scenario_of(about, folder)
-        made = run_policies(scenario, policies, out=target, many=about["many"], workers=workers, report=report)
-        write_folder(made.experiment, made.results, target, many=about["many"], failures=made.failures,
-                     policies=policies)  # fmt: skip
+        many = bool(about["many"])
+        with result_folder(target, scenario, policies, many=many, force=force) as output:
+            assert output is not None
+            made = run_policies(scenario, policies, out=output.part, many=many, workers=workers, report=report,
+                                resumable=True)  # fmt: skip
+            if made.interrupted:
+                raise KeyboardInterrupt
+            write_folder(made.experiment, made.results, output.part, many=many, failures=made.failures,
+                         policies=policies)  # fmt: skip
+            output.swap_in()
         return Rerun(_compared(folder, target, [each.policy for each in made.results], about["many"]),
                      _state_notes(about))  # fmt: skip
 
 
-def _sweep_again(folder: Path, about: dict[str, Any], out: Path | None, workers: int | None) -> Rerun:
+def _sweep_again(folder: Path, about: dict[str, Any], out: Path | None, workers: int | None, force: bool) -> Rerun:
     """Every cell again; of each, the configuration and the figures must be the same, text for text."""
     from dally.experiments.sweeps.cells import CellStore
     from dally.experiments.sweeps.running import run_sweep
@@ -61,7 +68,8 @@ def _sweep_again(folder: Path, about: dict[str, Any], out: Path | None, workers:
     with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
         target = Path(scratch) / "again" if out is None else out
         spec = SweepSpec.of(about["sweep"], str(folder))
-        run_sweep(spec, target, workers=workers, quiet=True)
+        if run_sweep(spec, target, workers=workers, quiet=True, force=force).interrupted:
+            raise KeyboardInterrupt
         old, new = CellStore(folder), CellStore(target)
         files: dict[str, bool | None] = {}
         for cell in spec.cells():

@@ -13,6 +13,7 @@ from dally.simulator.experiment import Experiment
 from dally.simulator.pool import Report
 from dally.simulator.run import Run
 from dally.simulator.scenario import Scenario
+from dally.simulator.stopping import asked, heeded
 from dally.simulator.sweep import AnyPolicy, Failure, run_each
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Comparison:
     results: tuple[Result, ...]
     failures: tuple[Failure, ...]
     experiment: Experiment
+    interrupted: bool = False  # Ctrl-C came before the last one was done
+    found: tuple[str, ...] = ()  # policies that an earlier run of the same had finished
 
     def __getitem__(self, policy: str) -> Result:
         for each in self.results:
@@ -113,21 +116,33 @@ class Comparison:
 
 
 def run_policies(scenario: Scenario, policies: Sequence[AnyPolicy], *, out: Path | None, many: bool,
-                 workers: int | None = None, report: Report | None = None) -> Comparison:  # fmt: skip
+                 workers: int | None = None, report: Report | None = None, resumable: bool = False) -> Comparison:
     """The one way from a scenario to results: under the command line, the API and a re-run alike.
 
-    With `out`, journals are written there as the runs go; `Comparison.write` adds the rest.
+    With `out`, journals are written there as the runs go; `Comparison.write` adds the rest. `resumable`: policies that
+    are finished there are read back and not run again, and each one that ends is kept for that.
     """
     from dally.experiments.folder import folders_of, unique_names
+    from dally.experiments.kept import keeper
 
     names = unique_names(policies)
     experiment = scenario.prepare()
     folders = folders_of(out, names, many)
+    keepers = [keeper(out, folder, policy) if resumable and out is not None and folder is not None else None
+               for folder, policy in zip(folders, policies, strict=True)]  # fmt: skip
+    there = {index: run for index, each in enumerate(keepers) if each is not None
+             and (run := each.find(experiment)) is not None}  # fmt: skip
+    left = [index for index in range(len(policies)) if index not in there]
     journals = [str(folder / JOURNAL) if folder else None for folder in folders]
-    found = run_each(experiment, policies, journals=journals, workers=workers, report=report)
+    with heeded():
+        done = run_each(experiment, [policies[index] for index in left], journals=[journals[index] for index in left],
+                        workers=workers, report=report, keep=[keepers[index] for index in left]) if left else []
+        interrupted = asked()
+    found: list[Run | Failure] = sorted([*done, *there.values()], key=lambda each: names.index(each.policy))
     runs = measure_all([each for each in found if isinstance(each, Run)], experiment)
     results = tuple(Result(each, experiment) for each in runs)
-    return Comparison(results, tuple(each for each in found if isinstance(each, Failure)), experiment)
+    return Comparison(results, tuple(each for each in found if isinstance(each, Failure)), experiment, interrupted,
+                      tuple(names[index] for index in there))  # fmt: skip
 
 
 def flat(figures: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from dally.core import events as ev
 from dally.core.errors import UserError
+from dally.core.job import Job
 from dally.core.journal import Instant, Journal, Refused
 from dally.core.placement import Placement
 from dally.core.queues import Queue
@@ -28,6 +29,7 @@ from dally.live.clock import ServiceClock
 from dally.live.coming_back import come_back
 from dally.live.durations import Past
 from dally.live.engine import Engine
+from dally.live.even import made_even
 from dally.live.held_back import HeldBack
 from dally.live.roster import Roster
 from dally.live.spec import JobSpec, read_spec, to_job, to_program
@@ -339,12 +341,17 @@ class Driver:
     def _arrives(self, now: float, job: str) -> None:
         self._answered += self._open_for.pop(job, ())
         spec = self.specs[job]
-        known = to_job(spec, job, now)
+        known = self.known_as(spec, job, now)
         known = replace(known, reference=self.learned.reference(known))
         try:
             self.world.submit(known, self.world.programs[job], self.world.terms[job])
         except UserError as error:
             self._end_here(now, job, "rejected", str(error))
+
+    def known_as(self, spec: JobSpec, job: str, now: float) -> Job:
+        """What the scheduler is told of it."""
+        known = to_job(spec, job, now)
+        return made_even(known, spec.nodes, self.scheduler.view.topology) if self.engine.even else known
 
     def _release_held_back(self, now: float) -> None:
         """Jobs that waited for one that has just ended."""

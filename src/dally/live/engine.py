@@ -125,6 +125,11 @@ class Engine(Protocol):
         """Whether several jobs can hold the same GPUs in turns: whether it can `suspend` and `resume`."""
         ...
 
+    @property
+    def even(self) -> bool:
+        """Whether a gang over several machines must have as many GPUs on each of them."""
+        ...
+
     def start(self, order: Order) -> None:
         """Begin to start an attempt. Never raises for what is wrong with the job: that is reported."""
         ...

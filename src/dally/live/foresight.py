@@ -11,7 +11,7 @@ from dally.live.durations import History
 from dally.live.explaining import explain
 from dally.live.forecast import Known, dry_run
 from dally.live.learned import Learned
-from dally.live.spec import JobSpec, to_job
+from dally.live.spec import JobSpec
 
 NEW = "new"  # the id of a job that is not submitted
 
@@ -43,7 +43,7 @@ def explained(driver: Driver, job: str) -> dict[str, Any]:
 
 def tried(driver: Driver, spec: JobSpec) -> dict[str, Any]:
     """What would become of a job if it were submitted now."""
-    job = to_job(spec, NEW, driver.clock.now())
+    job = driver.known_as(spec, NEW, driver.clock.now())
     if job.elastic:
         raise UserError("this engine cannot change a job's number of GPUs while it runs")
     return dry_run(snapshot(driver), job, known=_known(driver))

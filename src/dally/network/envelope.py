@@ -7,6 +7,7 @@ left. Evaluating a step under contention is then a few multiplications.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from dally.network.nccl import Cost, Phase, Rate
@@ -78,8 +79,14 @@ def after(lines: Lines, work: Work) -> Lines:
     seconds, slopes = work
     if not slopes:
         return [(value + seconds, bytes_) for value, bytes_ in lines]
+    if len(slopes) == 1:
+        (s,) = slopes
+        return [(value + seconds, (x + s,)) for value, (x,) in lines]
+    if len(slopes) == 2:
+        s, t = slopes
+        return [(value + seconds, (x + s, y + t)) for value, (x, y) in lines]
     return [
-        (value + seconds, tuple(a + b for a, b in zip(bytes_, slopes, strict=True))) for value, bytes_ in lines
+        (value + seconds, tuple([a + b for a, b in zip(bytes_, slopes, strict=True)])) for value, bytes_ in lines
     ]
 
 
@@ -92,13 +99,48 @@ def latest(a: Lines, b: Lines) -> Lines:
             return b
         return a + b
     both = sorted(a + b, reverse=True)  # largest value first: one further down must rise faster than all above
-    if len(both[0][1]) == 1:
+    rates = len(both[0][1])
+    if rates == 1:
         return _hull(both)
-    kept: Lines = []
-    for line in both:
-        if not any(_beats(winner, line) for winner in kept):
-            kept.append(line)
+    kept = _unbeaten_of_two(both) if rates == 2 else _unbeaten(both)
     return kept if len(kept) <= _MOST_LINES else _sampled(kept)
+
+
+def _unbeaten(ordered: Lines) -> Lines:
+    """Without lines that one further up, whose value is no smaller, is never below."""
+    kept: Lines = []
+    for line in ordered:
+        for winner in kept:
+            for x, y in zip(winner[1], line[1], strict=True):
+                if x < y:
+                    break
+            else:
+                break
+        else:
+            kept.append(line)
+    return kept
+
+
+def _unbeaten_of_two(ordered: Lines) -> Lines:
+    """The same with two rates, where cold steps of large models spend most of their time: of the lines kept, those that
+    no other rises faster than at both rates form a staircase, and a line is beaten by its next step or by none."""
+    kept: Lines = []
+    firsts: list[float] = []  # ascending
+    seconds: list[float] = []  # of the same lines, descending
+    for line in ordered:
+        first, second = line[1]
+        stop = start = bisect_left(firsts, first)
+        if start < len(firsts):
+            if seconds[start] >= second:
+                continue
+            if firsts[start] == first:
+                stop += 1
+        while start and seconds[start - 1] <= second:
+            start -= 1
+        firsts[start:stop] = (first,)
+        seconds[start:stop] = (second,)
+        kept.append(line)
+    return kept
 
 
 def _hull(ordered: Lines) -> Lines:
@@ -119,28 +161,43 @@ def _hull(ordered: Lines) -> Lines:
 
 
 _MOST_LINES = 12
-_EXCESS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0)  # longest path × this is added to what is sent at a rate
+_EXCESS = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)  # longest path × this is added to what is sent at a rate
 
 
-def _sampled(lines: Lines) -> Lines:
-    """With several rates, the lines that are highest somewhere on a grid; exact without neighbours.
+def _sampled(ordered: Lines) -> Lines:
+    """With several rates, the lines that are highest somewhere on a grid; exact without neighbours. `ordered`: largest
+    value first.
 
     A maximum of fewer lines is never above the true one and still rises with every rate.
     """
-    rates = len(lines[0][1])
-    longest = max(lines)[0]
-    scale = [longest / max(max(line[1][rate] for line in lines), 1e-9) for rate in range(rates)]
-    kept: dict[Line, None] = {}
-    for direction in range(rates + 1):
+    rates = len(ordered[0][1])
+    longest = ordered[0][0]
+    values = [line[0] for line in ordered]
+    columns = [[line[1][rate] for line in ordered] for rate in range(rates)]
+    scale = [longest / max(max(column), 1e-9) for column in columns]
+    kept: dict[Line, None] = {ordered[0]: None}
+    for column, unit in zip(columns, scale, strict=True):
         for excess in _EXCESS:
-            extra = [scale[r] * excess if direction in (r, rates) else 0.0 for r in range(rates)]
-            best = max(lines, key=lambda line: line[0] + sum(m * d for m, d in zip(line[1], extra, strict=True)))
-            kept[best] = None
+            extra = unit * excess
+            times = [value + slope * extra for value, slope in zip(values, column, strict=True)]
+            kept[ordered[times.index(max(times))]] = None
+    for excess in _EXCESS:
+        more = [slope * (scale[0] * excess) for slope in columns[0]]
+        for column, unit in zip(columns[1:], scale[1:], strict=True):
+            extra = unit * excess
+            more = [sent + slope * extra for sent, slope in zip(more, column, strict=True)]
+        times = [value + sent for value, sent in zip(values, more, strict=True)]
+        kept[ordered[times.index(max(times))]] = None
     return list(kept)
 
 
 def _beats(one: Line, other: Line) -> bool:
-    return one[0] >= other[0] and all(x >= y for x, y in zip(one[1], other[1], strict=True))
+    if one[0] < other[0]:
+        return False
+    for x, y in zip(one[1], other[1], strict=True):  # noqa: SIM110 (a generator costs more than what it looks at)
+        if x < y:
+            return False
+    return True
 
 
 def value(lines: Lines) -> float:

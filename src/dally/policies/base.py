@@ -23,7 +23,8 @@ class RankedPolicy(PolicyBase, ABC):
     def __init__(self, options: Any) -> None:
         self.options = options
         self.place: Rule = RULES[options.placement]
-
+        if getattr(options, "preempt", "free") == "never":
+            self.preempts = False  # nobody is ranked as somebody who could lose GPUs
         self.name = written(self.title, options)
 
     @abstractmethod

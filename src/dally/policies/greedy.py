@@ -119,7 +119,7 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
 
 def _plan_by_trying(view: View, now: float, place: Rule, *, preempt: bool, lease: float | None,
                     strict: bool) -> Plan:  # fmt: skip
-    """The same order where somebody must be inside one domain: counts do not say whether it fits, so everybody is
+    """The same order where somebody must be in certain places: counts do not say whether it fits, so everybody is
     placed when its turn has come, and GPUs are taken from no more jobs than open a domain for it."""
     heads = dict.fromkeys(view.waiting.buckets, 0)
     back = _Back(view, now) if preempt else None

@@ -1,7 +1,8 @@
 """Placement rules any policy can use: where a gang goes once it is decided that it runs.
 
 None of them waits for a better place: they answer None only when fewer GPUs of one type are free than the gang
-needs. A gang never mixes GPU types.
+needs. A gang never mixes GPU types. One that says on how many or on which machines it must be is placed by
+`policies.shaped`, whatever the rule.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal
 from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
 from dally.core.placement import Placement
 from dally.core.plan import Demand
+from dally.policies.shaped import pick, place_shaped, shaped_pools
 
 RuleName = Literal["any", "consolidated", "spread", "best-fit"]
 Rule = Callable[[FreeGpus, Demand], Placement | None]
@@ -19,7 +21,9 @@ Rule = Callable[[FreeGpus, Demand], Placement | None]
 
 def pools_for(free: FreeGpus, demand: Demand) -> list[Pool]:
     """The pools a demand could be met from now, the one with most free GPUs first."""
-    if demand.where is not None and demand.within is not None:
+    if demand.where is not None and demand.bound:
+        if demand.within is None or demand.shaped:
+            return shaped_pools(free, demand)
         level = free.topology.level_index(demand.within)
         inside = [pool for kind, pool in free.pools.items()
                   if demand.gpu_type in (None, kind) and pool.domains_with(level, demand.gpus)]  # fmt: skip
@@ -35,6 +39,8 @@ def pools_for(free: FreeGpus, demand: Demand) -> list[Pool]:
 
 def place_any(free: FreeGpus, demand: Demand) -> Placement | None:
     """Pure counting: the first free GPUs there are."""
+    if demand.where is not None and demand.shaped:
+        return place_shaped(free, demand, tight=False)
     for pool in pools_for(free, demand):
         some = pool.domains_with(free.topology.machine_level, 1)
         if demand.where is not None and demand.within is not None:
@@ -48,6 +54,8 @@ def place_any(free: FreeGpus, demand: Demand) -> Placement | None:
 
 def place_consolidated(free: FreeGpus, demand: Demand) -> Placement | None:
     """The innermost domain that holds the gang, and the fewest machines in it; first fit among equals."""
+    if demand.where is not None and demand.shaped:
+        return place_shaped(free, demand, tight=False)
     for pool in pools_for(free, demand):
         return _innermost(free, pool, demand.gpus, tight=False)
     return None
@@ -55,6 +63,8 @@ def place_consolidated(free: FreeGpus, demand: Demand) -> Placement | None:
 
 def place_best_fit(free: FreeGpus, demand: Demand) -> Placement | None:
     """As consolidated, but in the fullest domain that still holds the gang, so that whole ones stay open."""
+    if demand.where is not None and demand.shaped:
+        return place_shaped(free, demand, tight=True)
     for pool in pools_for(free, demand):
         return _innermost(free, pool, demand.gpus, tight=True)
     return None
@@ -62,6 +72,8 @@ def place_best_fit(free: FreeGpus, demand: Demand) -> Placement | None:
 
 def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
     """Over as many machines as possible, the emptiest first."""
+    if demand.where is not None and demand.shaped:
+        return place_shaped(free, demand, tight=False)
     for pool in pools_for(free, demand):
         level = free.topology.machine_level
         some = pool.domains_with(level, 1)
@@ -111,7 +123,7 @@ def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bo
         chosen = _tightest(pool, level, gpus, fitting) if tight else (fitting & -fitting).bit_length() - 1
         domain = topology.domains[level][chosen]
         inside = free.masks[domain.start] & domain.mask
-        return Placement(((domain.start, _pick(free, domain.start, inside, gpus)),), gpus)
+        return Placement(((domain.start, pick(free, domain.start, inside, gpus)),), gpus)
     best: list[tuple[int, int]] | None = None
     best_key = (0, 0)
     for index in bits(fitting):
@@ -121,7 +133,7 @@ def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bo
         if best is None or key < best_key:
             best, best_key = machines, key
     assert best is not None
-    return Placement.of((m, _pick(free, m, free.masks[m], count)) for m, count in best)
+    return Placement.of((m, pick(free, m, free.masks[m], count)) for m, count in best)
 
 
 def _innermost(free: FreeGpus, pool: Pool, gpus: int, *, tight: bool) -> Placement | None:
@@ -164,22 +176,6 @@ def _fewest(pool: Pool, level: int, gpus: int, start: int, stop: int) -> list[tu
         chosen.append((machine, count))
         left -= count
         window &= ~(1 << machine)
-
-
-def _pick(free: FreeGpus, machine: int, mask: int, gpus: int) -> int:
-    """GPUs inside a machine: within the tightest island that holds them all, else the lowest."""
-    islands = free.topology.machines[machine].islands
-    if len(islands) > 1 and mask.bit_count() > gpus:
-        fitting = [mask & island for island in islands if (mask & island).bit_count() >= gpus]
-        if fitting:
-            return lowest_gpus(min(fitting, key=int.bit_count), gpus)
-        ordered = sorted((mask & island for island in islands), key=int.bit_count, reverse=True)
-        taken = 0
-        for part in ordered:
-            need = gpus - taken.bit_count()
-            taken |= lowest_gpus(part, min(need, part.bit_count()))
-        return taken
-    return lowest_gpus(mask, gpus)
 
 
 def _fill(free: FreeGpus, gpus: int, machines: Iterable[int]) -> Placement:

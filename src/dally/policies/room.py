@@ -8,11 +8,14 @@ from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.plan import Demand
 from dally.core.topology import Topology
+from dally.policies.shaped import room_by_trying
 
 
 def make_room(free: FreeGpus, demand: Demand, behind: Iterable[ActiveJob]) -> list[ActiveJob] | None:
     """Of the jobs `behind`, the hindmost first, those whose GPUs open a domain that holds the gang: the one that opens
     first, and of those in it no more than it takes. None where there is no such domain."""
+    if demand.where is not None and demand.shaped:
+        return room_by_trying(free, demand, behind)
     topology = free.topology
     level = len(topology.levels) - 1 if demand.within is None else topology.level_index(demand.within)
     top = level == len(topology.levels) - 1

@@ -13,6 +13,7 @@ from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank
 from dally.policies.options import option
 from dally.policies.placing import RuleName
+from dally.policies.preempting import Preempting, preempting, with_leases
 
 
 class Smallest(RankedPolicy):
@@ -25,9 +26,10 @@ class Smallest(RankedPolicy):
     @dataclass(frozen=True, slots=True)
     class Options:
         placement: RuleName = option("consolidated", "where a gang goes")
+        preempt: Preempting = preempting()
 
     def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         return Rank(float(job.gpus))
 
     def plan(self, view: View, memory: Memory, now: float) -> Plan:
-        return plan_by_rank(view, now, self.place, preempt=True)
+        return with_leases(plan_by_rank(view, now, self.place, preempt=True), view, self.options.preempt)

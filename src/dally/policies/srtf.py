@@ -16,6 +16,7 @@ from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank
 from dally.policies.options import option
 from dally.policies.placing import RuleName
+from dally.policies.preempting import Preempting, preempting, with_leases
 
 
 class Srtf(RankedPolicy):
@@ -30,6 +31,7 @@ class Srtf(RankedPolicy):
     class Options:
         gpu_time: bool = option(False, "weigh the remaining time by the GPUs (remaining service)")
         placement: RuleName = option("consolidated", "where a gang goes")
+        preempt: Preempting = preempting()
 
     def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         weight = float(job.gpus) if self.options.gpu_time else 1.0
@@ -50,4 +52,4 @@ class Srtf(RankedPolicy):
         return Rank(weight * left, then=since, tie=(0.0 if job.preemptions else 1.0,))
 
     def plan(self, view: View, memory: Memory, now: float) -> Plan:
-        return plan_by_rank(view, now, self.place, preempt=True)
+        return with_leases(plan_by_rank(view, now, self.place, preempt=True), view, self.options.preempt)

@@ -23,7 +23,7 @@ _COLOURS = {
     "fetch": "#b279a2",
 }
 _NAMES = {"prep": "CPU", "fetch": "disk"}  # as the tables call them
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222;
   background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
@@ -31,10 +31,14 @@ h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 table { border-collapse: collapse; width: 100%; font-size: 14px }
 th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
-svg { width: 100%; min-width: 34rem; height: auto } .note { color: #666; font-size: 13px }
+.note { color: #666; font-size: 13px }
 @media (prefers-color-scheme: dark) {
   body { color: #ddd; background: #161616 } th, td { border-color: #444 }
-  svg text { fill: #ddd } .note { color: #aaa } }
+  .note { color: #aaa } }
+"""
+_DRAWINGS = """
+svg { width: 100%; min-width: 34rem; height: auto }
+@media (prefers-color-scheme: dark) { svg text { fill: #ddd } }
 """
 
 
@@ -73,16 +77,21 @@ def page(profile: Profile, answers: Sequence[Answer] = ()) -> str:
             )
             for row in profile.model.layers
         )
-        parts += ["<h2>Layers</h2>", _table(("layer", "kind", "parameters", "gradients", "forward", "backward"), rows)]
+        head = ("layer", "kind", "parameters", "gradients", "forward", "backward")
+        parts += ["<h2>Layers</h2>", html_table(head, rows)]
     if profile.notes:
         parts += ["<h2>Notes</h2><ul>", *(f"<li>{escape(note)}</li>" for note in profile.notes), "</ul>"]
+    return html_page(profile.name, STYLE + _DRAWINGS, parts)
+
+
+def html_page(title: str, style: str, parts: Iterable[str]) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{escape(profile.name)}</title><style>{_STYLE}</style><body>{''.join(parts)}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{style}</style><body>{''.join(parts)}</body></html>\n"
     )
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<div class=wide><table><tr>{top}</tr>{body}</table></div>"
@@ -103,7 +112,7 @@ def _stall_table(profile: Profile) -> str:
         )
         for name, s in profile.stalls.items()
     )
-    return _table(("stall", "per step", "", "spread", ""), rows)
+    return html_table(("stall", "per step", "", "spread", ""), rows)
 
 
 def _run_table(profile: Profile) -> str:
@@ -129,7 +138,7 @@ def _run_table(profile: Profile) -> str:
         )
         for r in profile.apart
     ]
-    return _table(("run", "ranks", "machines", "step", "spread", "waits for data"), rows)
+    return html_table(("run", "ranks", "machines", "step", "spread", "waits for data"), rows)
 
 
 def _answer_table(answers: Sequence[Answer]) -> str:
@@ -142,7 +151,8 @@ def _answer_table(answers: Sequence[Answer]) -> str:
         )
         for a in answers
     )
-    return _table(("if", "step", "compute", "interconnect", "network", "CPU", "disk", "samples/s", "next stall"), rows)
+    head = ("if", "step", "compute", "interconnect", "network", "CPU", "disk", "samples/s", "next stall")
+    return html_table(head, rows)
 
 
 def _bars(profile: Profile) -> str:

@@ -67,6 +67,10 @@ class Configuration:
     recommended: bool = False
     why: str = ""  # why it does not meet what was asked
 
+    @property
+    def offer(self) -> str:
+        return f"{self.count} × {self.instance} ({self.gpus} × {self.gpu}): {self.hours:.3g} h for ${self.cost:,.2f}"
+
 
 def configurations(question: Question, prices: Mapping[str, Instance] | None = None) -> list[Configuration]:
     """Cheapest first."""

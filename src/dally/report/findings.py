@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from dally.core.told import NOTHING
 from dally.report.compared import Comparison, Paired, ReportRun, class_means
 from dally.report.groups import groups_of, headline, told_less
 from dally.report.series import level_shares
@@ -38,7 +39,8 @@ def _verdict(comparison: Comparison) -> list[str]:
         return ["No policy finished a job, so there is nothing to compare."]
     distance = _bound_text(best)
     if len(ranked) == 1:
-        return [f"{best.name} finishes {jobs_text(best.summary.finished)} with an average JCT of "
+        told = f", told {best.summary.told}," if best.summary.told not in ("", NOTHING) else ""
+        return [f"{best.name}{told} finishes {jobs_text(best.summary.finished)} with an average JCT of "
                 f"{time_text(best.summary.avg_jct)}{distance.replace(', and', ',')}."]  # fmt: skip
     named = [replace(run.summary, policy=run.name) for run in ranked]
     groups = groups_of(named)  # ranked: the group of the best comes first
@@ -47,7 +49,7 @@ def _verdict(comparison: Comparison) -> list[str]:
         members = [named[row] for row in group.members]
         sentence = headline(members) + (distance if number == 0 else "") + told_less(members, named)
         once = " (one run of each: no interval)" if len(members) > 1 else ""
-        if len(groups) > 1:
+        if len(groups) > 1 or group.told not in ("", NOTHING):
             said.append(f"Told {group.told}, {sentence}{once}.")
         else:
             said.append(f"{'It is ' if sentence.startswith('a tie: all') else ''}{sentence}{once}.")

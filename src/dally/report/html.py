@@ -37,7 +37,8 @@ __all__ = ["ReportRun", "write_report"]
 
 DEFINITIONS = (
     ("JCT", "job completion time: end minus submission, over finished jobs only"),
-    ("told", "what a policy was told of the future and uses: durations as jobs declare them, speeds from profiles"),
+    ("told", "what a policy was told of the future and uses: time limits, what was learned, exact durations (which no "
+     "real cluster has); speeds from profiles"),
     ("queueing", "seconds between submission and end in which the job held no GPUs"),
     ("makespan", "last end of a finished job minus the first submission"),
     ("× bound", "multiple of a lower bound that no schedule of these jobs on this cluster can beat"),

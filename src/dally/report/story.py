@@ -47,7 +47,7 @@ def tell(job_id: str, journal: JournalReader) -> Iterator[str]:
                 told = None if waiting else told
                 yield f"{_at(now)}  {line}"
         if job is not None and waiting:
-            demand = pl.demand_of(job.gpus, job.gpu_type, job.within, job.prefers, job.wait)
+            demand = pl.demand_of_job(job)
             reason = said.get(job_id) or said.get(demand)
             if reason is not None and reason != told:
                 told = reason
@@ -139,6 +139,8 @@ def _line(entry: Entry, topology: Topology) -> str | None:
         return "is told to stop: nobody planned that it runs"
     if isinstance(entry, Rejected):
         return f"turned away, {entry.reason.token.label}: {entry.reason.sentence}"
+    if isinstance(entry, ev.Failed) and entry.cause:
+        return f"ended: {entry.cause}"
     return _ENDS.get(type(entry))
 
 

@@ -8,17 +8,19 @@ and then the best placement is known to be the best. docs/lower-bound.md says fo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from dally.core.free import FreeGpus
 from dally.core.job import Job
 from dally.core.placement import Placement
-from dally.core.plan import Demand
+from dally.core.plan import Demand, Where
 from dally.core.topology import Topology
 from dally.network.every import every_shape
 from dally.network.model import Floor, NetworkModel, Step
 from dally.network.shape import Shapes
 from dally.policies.placing import pools_for
+from dally.policies.shaped import place_shaped
 from dally.simulator.trying import candidates, neighbours
 
 _MOST_SHAPES = 300  # to look at one by one, where search and proof do not meet
@@ -58,9 +60,11 @@ class BestPlacement:
     def shortest(self, job: Job, gpus: int | None = None) -> Shortest | None:
         """On as many GPUs as its gang has, or (an elastic job) on so many; None where the cluster has too few."""
         demand = Demand(job.gpus if gpus is None else gpus, job.gpu_type)
+        if job.nodes is not None or job.among is not None:
+            demand = demand._replace(where=Where(job.within, nodes=job.nodes, among=job.among))
         key = (job.model, job.gpus, demand)
         if key not in self._found:
-            self._found[key] = self._search(job, demand)
+            self._found[key] = self._search(job, demand) if demand.where is None else self._shaped(job, demand)
         return self._found[key]
 
     def _search(self, job: Job, demand: Demand) -> Shortest | None:
@@ -83,6 +87,17 @@ class BestPlacement:
         # stands as it was said, and the run that gets there raises the alarm.
         hair = found.step.seconds < found.floor <= found.step.seconds * (1 + _MET)
         return found._replace(floor=found.step.seconds) if hair else found
+
+    def _shaped(self, job: Job, demand: Demand) -> Shortest | None:
+        """For one that says on how many or on which machines it must be: of every level the first such machines. What
+        no placement at all can beat, none of these can."""
+        anywhere = self.shortest(replace(job, nodes=None, among=None), demand.gpus)
+        levels = range(len(self.topology.levels))
+        found = {placed: None for kind in self.topology.gpu_types if demand.gpu_type in (None, kind) for level in levels
+                 if (placed := place_shaped(self._free, demand._replace(gpu_type=kind), tight=False, level=level))}
+        if anywhere is None or not found:
+            return None
+        return self._best_of(job, found, Shortest(_NEVER, next(iter(found)), anywhere.floor))
 
     def _best_of(self, job: Job, placements: Iterable[Placement], found: Shortest) -> Shortest:
         for placement in placements:

@@ -44,14 +44,21 @@ def _kept(path: str, changed: int, size: int) -> str:
 
 
 # fields of a job that came later: where it says nothing there, it is the same job as before, and so the digest
-_SAYS_NOTHING = ", within=None, prefers=None, wait=None, preemptible=True"
+_SAYS_NOTHING = (
+    ", within=None, prefers=None, wait=None, preemptible=True",
+    ", name=None, partition=None, qos=None, nodes=None, among=None, exclusive=False, limit=None",
+    ", start=None, submitted=None",
+)
 
 
 def trace_digest(trace: Trace) -> str:
     """SHA-256 over every job and the truth about it: what is simulated, wherever it came from."""
     whole = hashlib.sha256()
     for job, truth in zip(trace.jobs, trace.truths, strict=True):
-        whole.update(repr((job, truth)).replace(_SAYS_NOTHING, "").encode())
+        text = repr((job, truth))
+        for nothing in reversed(_SAYS_NOTHING):
+            text = text.replace(nothing, "")
+        whole.update(text.encode())
     return whole.hexdigest()
 
 

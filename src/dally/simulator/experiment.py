@@ -18,6 +18,7 @@ from dally.core.job import DurationMeans
 from dally.core.journal import Sink
 from dally.core.policy import Policy
 from dally.core.queues import Queue
+from dally.core.told import DURATIONS
 from dally.core.topology import Topology
 from dally.network.mix import assign_models
 from dally.network.model import NetworkModel
@@ -26,8 +27,9 @@ from dally.policies.options import PolicyClass, make_policy, whole
 from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.simulator.knowledge import Profiles, make_estimates, tell, told
+from dally.simulator.knowledge import LEARNED, NONE, Profiles, make_estimates, settled, tell, told
 from dally.simulator.meter import NOISE, NoisyMeter
+from dally.simulator.predicting import Predictor
 from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
 from dally.simulator.window import Window
@@ -61,7 +63,7 @@ class Experiment:
     network: str = "ideal"
     preemption_cost: str = "model"
     seed: int = 0
-    knowledge: str = "declared"  # what jobs say of themselves: declared, none, noisy=σ
+    knowledge: str = "exact"  # what is known of durations: none, limits, learned, exact, noisy=σ, auto
     faults: FaultRules = FaultRules()
     means: DurationMeans | None = None  # what durations stand for, where the trace's own word is overridden
     traced_on: Topology | None = None  # the cluster the durations were measured on, if it is another
@@ -118,13 +120,14 @@ class Experiment:
         hears of every entry."""
         network = self.make_network(self.topology)
         made = as_policy(policy)
-        known = told(made.uses, self.knowledge, made.name)
+        knowledge = settled(self.knowledge, self.trace.jobs)
+        known = told(made.uses, knowledge, made.name)
         workload = self.workload(network, any_type=made.chooses_gpu_type)
         rules = self.faults
         faults = Faults(len(self.topology.machines), rules.outages, rules.mtbf, rules.mttr, rules.job_mtbf,
                         rules.retries, rules.checkpoint_interval, self.seed)  # fmt: skip
         interference = make_interference(self.interference, self.throughputs)
-        workload = tell(workload, self.knowledge, self.seed)
+        workload = tell(workload, knowledge, self.seed)
         estimates = Profiles(network, self.topology, interference)
         cost = make_cost(self.preemption_cost)
         with ExitStack() as files:
@@ -145,10 +148,14 @@ class Experiment:
                                sinks=sinks, progress=progress, interference=interference,
                                meter=NoisyMeter(self.measurement_noise, self.seed),
                                quanta=self.slices == "quanta", starts=replace(self.starts, seed=self.seed),
-                               queues=self.queues)  # fmt: skip
+                               queues=self.queues, predictor=Predictor() if knowledge == LEARNED else None)  # fmt: skip
             if run.stuck is not None:
                 raise RunError(made.name, run.stuck)
             run.window, run.told = self.window, known
+            if knowledge == NONE and DURATIONS in made.uses:
+                run.notes = (*run.notes, "it would use durations and is told none (--knowledge limits, learned, exact)")
+            if run.calibration is not None and DURATIONS in made.uses:
+                run.notes = (*run.notes, f"durations learned from ended jobs: {run.calibration.text}")
             return run
 
 

@@ -1,13 +1,15 @@
-"""What the simulated world lets policies believe about the future: the truth, or the truth with noise.
+"""What the simulated world lets policies believe about the future: what users declare, what a cluster learns of them,
+and for studies the truth, or the truth with noise.
 
 What a job is said to take, and its step time at reference speed, are written on the job itself before it arrives
 (`tell`), so that the journal holds all a policy was told. Speeds follow from it and the network model (`Profiles`).
+What is learned is written on the job by the world, when it arrives (`simulator.predicting`).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dally.core.errors import UserError
@@ -15,7 +17,7 @@ from dally.core.estimates import Estimates
 from dally.core.free import FreeGpus
 from dally.core.job import Job
 from dally.core.placement import Placement
-from dally.core.plan import Demand
+from dally.core.plan import Demand, demand_of_job
 from dally.core.sharing import Interference
 from dally.core.told import DURATIONS, KINDS, NOTHING
 from dally.core.topology import Topology
@@ -46,21 +48,47 @@ class Profiles:
         return self._rates.together(job, other, gpu_type)
 
 
+AUTO = "auto"  # what a real cluster would have
+EXACT, LIMITS, LEARNED, NONE = "exact", "limits", "learned", "none"
+_FORMS = "none, limits, learned, exact, noisy=0.7 (sigma of a log-normal factor), or auto: limits where there are any"
+
+
+def settled(text: str, jobs: Sequence[Job] = ()) -> str:
+    """The knowledge of a run by its one name: `auto` is what a real cluster would have of these jobs, time limits where
+    any is declared, else nothing; `declared` is the older name of `exact`."""
+    text = text.strip()
+    if text == AUTO:
+        return LIMITS if any(declared(job) is not None for job in jobs) else NONE
+    return EXACT if text == "declared" else text
+
+
+def declared(job: Job) -> float | None:
+    """What its owner says, whatever is true."""
+    return job.limit if job.limit is not None else job.declared_duration
+
+
 def tell(workload: Workload, text: str, seed: int = 0) -> Workload:
-    """The workload with what every job says of itself: `declared`, `noisy=0.7` or `none`."""
-    said, reference = make_estimates(text, workload.work, seed), workload.reference
+    """The workload with what every job says of itself (`settled`). With `none` it says nothing, not to those who would
+    look at its limit, either: Slurm plans by DefaultTime then; the limit still ends it."""
+    name, reference = settled(text, workload.trace.jobs), workload.reference
+    said = make_estimates(name, workload.work, seed)
     jobs = [replace(job, work=said.work(job), reference=reference.get(job.id)) for job in workload.trace.jobs]
+    if name == NONE and any(job.declared_duration is not None for job in jobs):
+        jobs = [replace(job, declared_duration=None) for job in jobs]
     return replace(workload, trace=replace(workload.trace, jobs=jobs))
 
 
 def told(uses: frozenset[str], knowledge: str, policy: str = "policy") -> str:
-    """What a policy was told in a run with this knowledge, in words: `durations and speeds`, `nothing`. Speeds are the
-    network model's own and exact, whatever is known of durations."""
+    """What a policy was told in a run with this knowledge, in words: `exact durations and speeds`, `time limits`,
+    `nothing`; of a live cluster's declarations, `durations`. Speeds are the network model's own and exact, whatever is
+    known of durations."""
     strange = sorted(uses - set(KINDS))
     if strange:
         raise UserError(f"policy {policy!r} says it uses {', '.join(strange)}; it may use: {', '.join(KINDS)}")
     name, _, sigma = knowledge.strip().partition("=")
-    said = {DURATIONS: {"none": "", "noisy": f"durations off by σ = {sigma}"}.get(name, DURATIONS)}
+    words = {NONE: "", "noisy": f"durations off by σ = {sigma}", EXACT: "exact durations", LIMITS: "time limits",
+             LEARNED: "durations learned from ended jobs"}  # fmt: skip
+    said = {DURATIONS: words.get(name, DURATIONS)}
     parts = [text for kind in KINDS if kind in uses and (text := said.get(kind, kind))]
     return " and ".join(parts) or NOTHING
 
@@ -87,13 +115,14 @@ class Rates:
         self._interference = interference
         self._best = BestPlacement(topology, network)
         self._empty = FreeGpus(topology)
-        self._steps: dict[tuple[str | None, int, str, bool], float] = {}  # seconds; infinite where it cannot run
+        # seconds; infinite where it cannot run
+        self._steps: dict[tuple[str | None, int, str, bool, int | None, str | None], float] = {}
 
     def throughput(self, job: Job, gpu_type: str, consolidated: bool) -> float | None:
         reference = self._reference.get(job.id, job.reference)
         if reference is None:
             return None
-        key = (job.model, job.gpus, gpu_type, consolidated)
+        key = (job.model, job.gpus, gpu_type, consolidated, job.nodes, job.among)
         step = self._steps.get(key)
         if step is None:
             step = self._steps[key] = self._step(job, gpu_type, consolidated)
@@ -105,7 +134,7 @@ class Rates:
             if best is None and isinstance(self._network, Tabled):  # too few GPUs here, but it was measured elsewhere
                 return 1.0 / (self._network.table.rate(job.model, job.gpus, gpu_type) or 1e-300)
             return float("inf") if best is None else best.seconds
-        spread = place_spread(self._empty, Demand(job.gpus, gpu_type))
+        spread = place_spread(self._empty, Demand(job.gpus, gpu_type, demand_of_job(job).where if job.nodes else None))
         return float("inf") if spread is None else self._network.step_time(job, spread, 0.0).seconds
 
     def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
@@ -179,6 +208,13 @@ class Noisy(_Profiled):
         return said
 
 
+class Limits(_Profiled):
+    """Every job says what its owner declared."""
+
+    def work(self, job: Job) -> float | None:
+        return declared(job)
+
+
 class Nothing(_Profiled):
     """Nobody declares anything."""
 
@@ -188,16 +224,17 @@ class Nothing(_Profiled):
 
 def make_estimates(text: str, work: Mapping[str, float], seed: int = 0, speed: Speed | None = None,
                    rates: Rates | None = None) -> Estimates:  # fmt: skip
-    """`declared`: every job says exactly what it will take; `noisy=0.7`: off by a log-normal factor; `none`."""
-    name, _, value = text.strip().partition("=")
-    if name == "declared" and not value:
-        return Perfect(work, speed, rates)
-    if name == "none" and not value:
-        return Nothing(speed, rates)
+    """`exact`: every job says exactly what it will take; `noisy=0.7`: off by a log-normal factor; `limits`: what its
+    owner declared; `learned` (by whom, the world knows) and `none`."""
+    name, _, value = settled(text).partition("=")
+    plain: dict[str, Estimates] = {EXACT: Perfect(work, speed, rates), NONE: Nothing(speed, rates),
+                                   LIMITS: Limits(speed, rates), LEARNED: Nothing(speed, rates)}  # fmt: skip
+    if name in plain and not value:
+        return plain[name]
     try:
         sigma = float(value) if name == "noisy" else -1.0
     except ValueError:
         sigma = -1.0
     if not 0 <= sigma < 10:
-        raise UserError(f"knowledge {text!r}: write declared, none, or noisy=0.7 (sigma of a log-normal factor)")
+        raise UserError(f"knowledge {text!r}: write {_FORMS}")
     return Noisy(work, sigma, seed, speed, rates)

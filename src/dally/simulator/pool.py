@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dally.core.errors import RunError
+from dally.simulator.stopping import asked, heeded
 
 Sign = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
 INTERRUPTED = 130  # exit code of a worker that Ctrl-C found between two tasks
@@ -41,6 +42,7 @@ class Worker:
     process: subprocess.Popen[bytes]
     connection: Connection
     tasks: dict[int, Task] = field(default_factory=dict)  # none or one
+    told_to_stop: bool = False
 
     @classmethod
     def start(cls) -> Worker:
@@ -51,14 +53,21 @@ class Worker:
         paths = [home, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it takes Ctrl-C once it can answer it
         try:
+            # in a group of its own: a terminal's Ctrl-C reaches us alone, and we tell each worker once
             process = subprocess.Popen([sys.executable, "-m", "dally.simulator.worker", str(theirs.fileno())],
-                                       pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                                       pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0,
                                        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})  # fmt: skip
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         ours.send(sys.path)
         return cls(process, ours)
+
+    def stop(self) -> None:
+        """It hands over what it has of its task; it can answer as soon as it has started."""
+        if not self.told_to_stop:
+            self.told_to_stop = True
+            self.process.send_signal(signal.SIGINT)
 
     def end(self) -> None:
         self.connection.close()  # an idle worker ends by itself when nobody is there any more
@@ -78,16 +87,16 @@ def portable(value: object) -> bool:
 def run_tasks(tasks: Iterable[Task], workers: int, report: Report | None = None) -> Iterator[tuple[int, Any]]:
     """(number, result) of every task in the order they end; a result that is an exception is the task's failure.
 
-    Tasks are taken from `tasks` when there is somebody to do them. Ctrl-C reaches the workers too: each hands over
-    what it has, and no further task is begun.
+    Tasks are taken from `tasks` when there is somebody to do them. Ctrl-C, whenever it comes: every worker hands over
+    what it has, and no further task is begun. A second one breaks off.
     """
     queue = enumerate(tasks)
     crew: list[Worker] = []
-    interrupted = exhausted = False
-    try:
-        while True:
-            try:
-                while not (interrupted or exhausted) and (idle := _idle(crew, workers)) is not None:
+    exhausted = False
+    with heeded():
+        try:
+            while True:
+                while not (asked() or exhausted) and (idle := _idle(crew, workers)) is not None:
                     following = next(queue, None)
                     if following is None:
                         exhausted = True
@@ -98,16 +107,17 @@ def run_tasks(tasks: Iterable[Task], workers: int, report: Report | None = None)
                 busy = {worker.connection: worker for worker in crew if worker.tasks}
                 if not busy:
                     return
-                for connection in wait(list(busy), timeout=1.0):
+                if asked():
+                    for worker in busy.values():
+                        worker.stop()
+                for connection in wait(list(busy), timeout=0.2):
                     assert isinstance(connection, Connection)
                     done = _listen(busy[connection], crew, report)
                     if done is not None:
                         yield done
-            except KeyboardInterrupt:
-                interrupted = True  # the workers were interrupted as well and will hand over what they have
-    finally:
-        for worker in crew:
-            worker.end()
+        finally:
+            for worker in crew:
+                worker.end()
 
 
 def _idle(crew: list[Worker], most: int) -> Worker | None:

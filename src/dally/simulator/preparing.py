@@ -14,6 +14,7 @@ from dally.network.registry import looks_at_models, without_contention
 from dally.simulator.experiment import Experiment
 from dally.simulator.faults import StartRules
 from dally.simulator.queue_file import read_queues
+from dally.simulator.shaping import shaped_for
 from dally.simulator.window import ALL, STREAM, parse_window
 from dally.traces.reshape import at_load, resampled, with_past
 from dally.traces.trace import Trace
@@ -105,7 +106,7 @@ def _trace(scenario: Scenario, topology: Topology) -> Trace:
     elif scenario.jobs is not None and scenario.jobs < len(trace):
         trace = replace(trace, jobs=trace.jobs[: scenario.jobs], truths=trace.truths[: scenario.jobs],
                         notes=[*trace.notes, f"only the first {scenario.jobs:,} of {len(trace):,} jobs"])  # fmt: skip
-    trace = _meaning(_with_known_gpu_types(trace, topology), scenario)
+    trace = _meaning(shaped_for(_with_known_gpu_types(trace, topology), topology), scenario)
     return trace if load is None else at_load(trace, load, topology.gpus, topology.capacity)
 
 

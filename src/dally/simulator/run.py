@@ -21,7 +21,9 @@ from dally.simulator.costs import PreemptionCost, switch_cost
 from dally.simulator.faults import Faults, StartRules
 from dally.simulator.knowledge import Profiles, tell, told
 from dally.simulator.packing_bound import packed_throughput
+from dally.simulator.predicting import Calibration, Predictor
 from dally.simulator.slices import SharingRules
+from dally.simulator.stopping import asked
 from dally.simulator.window import Window
 from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld, WorldRules
@@ -47,23 +49,25 @@ class Run:
     told: str = ""  # what the policy was told of the future, in words
     queues: tuple[Queue, ...] = ()  # that jobs passed, where there were any
     stuck: str | None = None  # what is wrong where jobs that could run wait for ever
+    calibration: Calibration | None = None  # of what was learned of durations, where that was told
 
 
 def simulate(workload: Workload, topology: Topology, policy: Policy, network: NetworkModel, cost: PreemptionCost,
              *, faults: Faults | None = None, estimates: Estimates | None = None, sinks: tuple[Sink, ...] = (),
              progress: Progress | None = None, segments: bool = True, interference: Interference | None = None,
              meter: Meter | None = None, quanta: bool = False, starts: StartRules | None = None,
-             queues: tuple[Queue, ...] = ()) -> Run:  # fmt: skip
+             queues: tuple[Queue, ...] = (), predictor: Predictor | None = None) -> Run:  # fmt: skip
     """Run the trace to its end, or until `progress` says stop. `quanta`: time slices are run one by one. Without
     `estimates` policies know what jobs say of themselves; who says nothing at all says the truth."""
     if estimates is None and all(job.work is None and job.reference is None for job in workload.trace.jobs):
-        workload = tell(workload, "declared")
+        workload = tell(workload, "exact") if predictor is None else workload
     trace = workload.trace
     interference = interference or NoInterference()
     types = [machine.gpu_type for machine in topology.machines]
     sharing = SharingRules(interference, types, switch_cost(cost), quanta)
     world = SimulatedWorld(workload, topology, network,
-                           WorldRules(cost, faults or Faults(), sharing, starts or StartRules(), queues))  # fmt: skip
+                           WorldRules(cost, faults or Faults(), sharing, starts or StartRules(), queues,
+                                      predictor))  # fmt: skip
     ledger = Ledger(topology, segments=segments)
     known = estimates or Profiles(network, topology, interference)
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter)
@@ -78,6 +82,7 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
             circles.look(now, calls, world.ended)
             if progress is not None:
                 stopped = not progress(now, world.ended, len(trace.jobs))
+        stopped = stopped or asked()
         return not stopped
 
     started = time.process_time()
@@ -90,5 +95,6 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
     return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
                ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory), scheduler.memory,
-               told=told(policy.uses, "declared", policy.name),
-               queues=queues, stuck=None if stopped else forgotten(scheduler))  # fmt: skip
+               told=told(policy.uses, "exact", policy.name),
+               queues=queues, stuck=None if stopped else forgotten(scheduler),
+               calibration=None if predictor is None else predictor.calibration)  # fmt: skip

@@ -13,9 +13,10 @@ class RunningJob:
     """What is true of it now. `speed` is what it does on average; `going` what it does at this moment: the same
     but where time slices are run one by one."""
 
-    __slots__ = ("attempt", "began", "crash_at", "done", "epoch", "going", "job", "lease_end", "network_step", "pace",
-                 "paused_until", "placement", "progress_from", "retries", "saved", "since", "size", "speed", "starts",
-                 "step", "truth", "work", "yields_at")  # fmt: skip
+    __slots__ = ("attempt", "began", "crash_at", "done", "epoch", "going", "job", "lease_end", "limit_from",
+                 "limit_rate", "limit_used", "network_step", "pace", "paused_until", "placement", "progress_from",
+                 "retries", "saved", "since", "size", "speed", "starts", "step", "truth", "work",
+                 "yields_at")  # fmt: skip
 
     def __init__(self, job: Job, truth: Truth, work: float) -> None:
         self.job, self.truth, self.work = job, truth, work
@@ -34,6 +35,8 @@ class RunningJob:
         self.size = 1.0
         self.lease_end: float | None = None
         self.crash_at: float | None = None
+        self.limit_used = self.limit_from = 0.0  # of its time limit, up to when
+        self.limit_rate = 1.0  # seconds of it that go by in a second: fewer while it takes turns
         self.yields_at: float | None = None  # while it saves its checkpoint
         self.epoch = 0  # raised whenever what is in the heap about it stops being true
         self.attempt = 0  # failures of its own that lie behind it

@@ -52,7 +52,7 @@ class Scenario:
     traced_cluster: str | None = field(default=None, metadata=_FILE)
     preemption_cost: str = "model"
     seed: int = 0
-    knowledge: str = "declared"
+    knowledge: str = "auto"  # of durations: what a real cluster has, time limits where the trace has any, else nothing
     slices: str = "fluid"
     interference: str = field(default="auto", metadata=_FILE)
     measurement_noise: float = 0.02

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,9 @@ from dally.policies.options import PolicyClass
 from dally.simulator.experiment import Experiment, as_policy
 from dally.simulator.pool import Report, Sign, StoppedError, Task, portable, run_tasks
 from dally.simulator.run import Run
+from dally.simulator.stopping import asked, heeded
 
+Kept = Callable[[Run], None]  # told of a run that has come to its end, in the process that ran it
 AnyPolicy = str | Policy | PolicyClass
 __all__ = ["AnyPolicy", "Failure", "Report", "run_all", "run_each"]
 
@@ -38,25 +40,29 @@ def run_all(experiment: Experiment, policies: Sequence[AnyPolicy], *, journals: 
 
 
 def run_each(experiment: Experiment, policies: Sequence[AnyPolicy], *, journals: Sequence[str | None] | None = None,
-             workers: int | None = None, report: Report | None = None) -> list[Run | Failure]:  # fmt: skip
+             workers: int | None = None, report: Report | None = None,
+             keep: Sequence[Kept | None] | None = None) -> list[Run | Failure]:  # fmt: skip
     """Run every policy; one that fails costs the others nothing. In the order asked, without those that Ctrl-C left
-    with nothing. Ctrl-C reaches the workers too: each stops where it is and hands over what it has."""
+    with nothing. Ctrl-C reaches the workers too: each stops where it is and hands over what it has. `keep`: who is told
+    of each run as soon as it has come to its end."""
     files = list(journals or [None] * len(policies))
+    keepers = list(keep or [None] * len(policies))
     labels = [_label(policy) for policy in policies]
     workers = min(len(policies), workers or len(os.sched_getaffinity(0)))
     if workers > 1 and all(portable(policy) for policy in policies) and portable(experiment.scenario):
-        tasks = [Task(label, partial(_run, experiment, policy, file))
-                 for label, policy, file in zip(labels, policies, files, strict=True)]  # fmt: skip
+        tasks = [Task(label, partial(_run, experiment, policy, file, keeper))
+                 for label, policy, file, keeper in zip(labels, policies, files, keepers, strict=True)]  # fmt: skip
         found = dict(run_tasks(tasks, workers, report))
     else:
         found = {}
-        for index, (label, policy, file) in enumerate(zip(labels, policies, files, strict=True)):
-            try:
-                found[index] = _run(experiment, policy, file, _signs(label, report))
-            except (UserError, PlanError, RunError) as error:
-                found[index] = error
-            if isinstance(found[index], Run) and not found[index].complete:
-                break  # Ctrl-C
+        with heeded():
+            for index, (policy, file, keeper) in enumerate(zip(policies, files, keepers, strict=True)):
+                if asked():
+                    break
+                try:
+                    found[index] = _run(experiment, policy, file, keeper, _signs(labels[index], report))
+                except (UserError, PlanError, RunError) as error:
+                    found[index] = error
     results: list[Run | Failure] = []
     for index in sorted(found):
         result = found[index]
@@ -80,8 +86,11 @@ def _named(error: UserError | PlanError | RunError, label: str) -> UserError | P
     return RunError(label, error.what, error.details) if isinstance(error, RunError) and error.policy == "?" else error
 
 
-def _run(experiment: Experiment, policy: AnyPolicy, file: str | None, sign: Sign) -> Run:
-    return experiment.run(policy, journal=file, progress=sign)
+def _run(experiment: Experiment, policy: AnyPolicy, file: str | None, keep: Kept | None, sign: Sign) -> Run:
+    run = experiment.run(policy, journal=file, progress=sign)
+    if keep is not None and run.complete:
+        keep(run)
+    return run
 
 
 def _signs(label: str, report: Report | None) -> Sign:

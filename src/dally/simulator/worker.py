@@ -12,12 +12,14 @@ from typing import Any
 
 from dally.core.errors import PlanError, RunError, UserError
 from dally.simulator.pool import INTERRUPTED
+from dally.simulator.stopping import asked, hear
 
 _EVERY = 0.2  # seconds between two signs of life
 
 
 def main(descriptor: int) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # whoever started us says once that it is over; a task then hands over what it has, between two instants
+    signal.signal(signal.SIGINT, hear)
     connection = Connection(descriptor)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -41,6 +43,8 @@ def _outcome(work: bytes, connection: Connection) -> tuple[Any, ...]:
             connection.send(("progress", now, ended, jobs))
         return True
 
+    if asked():
+        return ("stopped",)
     try:
         result = ("done", pickle.loads(work)(sign))
         pickle.dumps(result)

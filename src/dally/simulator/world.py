@@ -6,8 +6,9 @@ It alone knows the truth about jobs. It tells the scheduler what a real cluster 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop
+from math import inf
 from typing import Any
 
 from dally.core import events as ev
@@ -18,9 +19,11 @@ from dally.core.journal import Decided, Rejected
 from dally.core.placement import Placement
 from dally.core.queues import Queue
 from dally.core.topology import Topology
+from dally.core.units import show_time
 from dally.network.model import NetworkModel, Step
 from dally.simulator.costs import Constant, MigrationCost, PreemptionCost
 from dally.simulator.faults import Faults, StartRules
+from dally.simulator.predicting import Predictor
 from dally.simulator.running import RunningJob, overlap, uses
 from dally.simulator.slices import SharingRules, Slices, Wheel
 from dally.simulator.workload import Workload
@@ -45,6 +48,7 @@ class WorldRules:
     sharing: SharingRules = field(default_factory=SharingRules)
     starts: StartRules = field(default_factory=StartRules)
     queues: tuple[Queue, ...] = ()  # that jobs pass before the policy sees them
+    predictor: Predictor | None = None  # says how long jobs will take when they arrive, where that is learned
 
 
 class SimulatedWorld:
@@ -56,6 +60,7 @@ class SimulatedWorld:
         self.network, self.cost, self.faults, self.sharing = network, rules.cost, rules.faults, rules.sharing
         self.starts = rules.starts
         self._queues = rules.queues  # not announced yet
+        self._predictor = rules.predictor
         # asked once: protocols are slow to check
         self._moving = rules.cost if isinstance(rules.cost, MigrationCost) else None
         self.now = 0.0
@@ -126,6 +131,8 @@ class SimulatedWorld:
         jobs, index = self._jobs, self._arrivals
         while index < len(jobs) and jobs[index].submit_time == now:
             job, truth = jobs[index], self._truths[index]
+            if self._predictor is not None:
+                job = replace(job, work=self._predictor.predict(job))
             self._queued[job.id] = (job, truth)
             events.append(ev.Arrived(job))
             if truth.cancel_at is not None:
@@ -151,9 +158,15 @@ class SimulatedWorld:
             run.attempt += 1
             events.append(ev.Interrupted(run.job.id, run.done, "its program failed; it is retried"))
             return
+        self._ended(run, run.work)
+        events.append(ev.Finished(run.job.id))
+
+    def _ended(self, run: RunningJob, work: float) -> None:
+        """It needs nothing more, having done so much."""
         self._unended -= 1
         del self._runs[run.job.id]
-        events.append(ev.Finished(run.job.id))
+        if self._predictor is not None:
+            self._predictor.ended(run.job, work)
 
     def _timer(self, now: float, what: None, epoch: int, events: list[ev.Event]) -> None:
         if not events:
@@ -188,11 +201,24 @@ class SimulatedWorld:
         run.retries += 1
         if run.retries > self.faults.retries:
             self._leave(now, run)
-            self._unended -= 1
-            del self._runs[run.job.id]
+            self._ended(run, run.done)
             events.append(ev.Failed(run.job.id))
         else:
             self._lose_unsaved(now, run, "it crashed; it is retried", events)
+
+    def _over_limit(self, now: float, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
+        """It has had its GPUs for as long as it may. Where that is how it ended in its history, too, it has done here
+        what it did there."""
+        if run.epoch != epoch:
+            return
+        self._leave(now, run)
+        self._ended(run, run.done)
+        limit = run.job.limit
+        assert limit is not None
+        if run.truth.duration is not None and run.truth.duration >= limit:
+            events.append(ev.Finished(run.job.id))
+        else:
+            events.append(ev.Failed(run.job.id, f"it reached its time limit of {show_time(limit)}"))
 
     def _machine_down(self, now: float, machine: int, epoch: int, events: list[ev.Event]) -> None:
         name = self._machine_names[machine]
@@ -343,6 +369,7 @@ class SimulatedWorld:
         run.size = action.placement.gpus / run.job.gpus
         run.since, run.progress_from, run.paused_until = now, now + handover + delay, now
         run.speed = run.going = 0.0
+        run.limit_used, run.limit_from, run.limit_rate = 0.0, now, 1.0
         run.epoch += 1
         run.lease_end = None if action.lease is None else decided + action.lease
         self._running[action.job] = run
@@ -397,14 +424,30 @@ class SimulatedWorld:
             if self.sharing.quanta:
                 run.going = run.pace if self._slices.is_served(run.job.id) else 0.0
         run.epoch += 1
+        finish = inf
         if run.going > 0:
             begin = max(now, run.progress_from, run.paused_until)
-            self._agenda.enter(begin + max(0.0, run.target - run.done) / run.going, ev.Finished, self._finish, run,
-                       run.epoch)  # fmt: skip
+            finish = begin + max(0.0, run.target - run.done) / run.going
+            self._agenda.enter(finish, ev.Finished, self._finish, run, run.epoch)
+        if run.job.limit is not None:
+            over = self._limit_reached(now, run)
+            if over < finish:
+                self._agenda.enter(over, ev.Failed, self._over_limit, run, run.epoch)
         if run.lease_end is not None:
             self._lease(now, run, run.lease_end)
         if run.crash_at is not None:
             self._agenda.enter(max(now, run.crash_at), ev.Interrupted, self._crash, run, run.epoch)
+
+    def _limit_reached(self, now: float, run: RunningJob) -> float:
+        """When its limit ends it, as things are: time in which others have their turn on its GPUs does not count."""
+        assert run.job.limit is not None
+        run.limit_used += (now - run.limit_from) * run.limit_rate
+        run.limit_from, run.limit_rate = now, 1.0
+        if self._slices is not None:
+            served = self._slices.is_served(run.job.id)
+            run.limit_rate = float(served) if self.sharing.quanta else self._slices.scale(run)[0]
+        left = max(0.0, run.job.limit - run.limit_used)
+        return now + left / run.limit_rate if run.limit_rate > 0 else inf
 
     def _lease(self, now: float, run: RunningJob, lease_end: float) -> None:
         """The lease ends at the first step boundary at or after its time."""

@@ -68,6 +68,15 @@ class Row:
     failures: tuple[float, ...] = ()
     ran_on: tuple[tuple[str, int], ...] = ()
     means: DurationMeans = DurationMeans.BEST_PLACEMENT
+    name: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    nodes: int | None = None
+    among: str | None = None
+    exclusive: bool = False
+    limit: float | None = None
+    start: float | None = None  # when it really started
+    submitted: float | None = None  # where `submit` is when it could have started
 
 
 class Assembly:
@@ -145,10 +154,13 @@ class Assembly:
             jobs.append(Job(row.id, row.submit - zero, row.gpus, row.gpu_type, row.model, row.user, row.tenant,
                             row.priority, row.declared_duration, row.declared_steps,
                             None if row.deadline is None else row.deadline - zero,
-                            row.gpu_fraction, slo=row.slo))  # fmt: skip
+                            row.gpu_fraction, slo=row.slo, name=row.name, partition=row.partition, qos=row.qos,
+                            nodes=row.nodes, among=row.among, exclusive=row.exclusive, limit=row.limit))  # fmt: skip
             truths.append(Truth(row.duration, row.steps, row.ending,
                                 None if row.cancel_at is None else row.cancel_at - zero,
-                                row.failures, row.ran_on, row.means))  # fmt: skip
+                                row.failures, row.ran_on, row.means,
+                                None if row.start is None else row.start - zero,
+                                None if row.submitted is None else row.submitted - zero))  # fmt: skip
         return Trace(self.source.stem, self.format, jobs, truths, self.dropped, self.repaired, self.notes, origin,
                      self.problems)  # fmt: skip
 

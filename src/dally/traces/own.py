@@ -27,19 +27,24 @@ MARK = "# dally-trace"
 METADATA_KEY = "dally-trace"
 JOB_COLUMNS = ("id", "submit_time", "gpus", "gpu_type", "model", "user", "tenant", "priority", "declared_duration",
                "declared_steps", "deadline", "gpu_fraction", "min_gpus", "max_gpus", "slo", "within", "prefers", "wait",
-               "preemptible")  # fmt: skip
-TRUTH_COLUMNS = ("duration", "steps", "ending", "cancel_at", "failures", "ran_on", "means")
+               "preemptible", "name", "partition", "qos", "nodes", "among", "exclusive", "limit")  # fmt: skip
+TRUTH_COLUMNS = ("duration", "steps", "ending", "cancel_at", "failures", "ran_on", "means", "start", "submitted")
 COLUMNS = JOB_COLUMNS + TRUTH_COLUMNS
 _TOLD = 15  # so many of them come before `Job.work` and `Job.reference`, which are told and not traced
 _UNTOLD: tuple[Any, ...] = (None, None)
-_TEXT = frozenset({"id", "gpu_type", "model", "user", "tenant", "within", "prefers"})
-_WHOLE = frozenset({"gpus", "priority", "min_gpus", "max_gpus"})
+_TEXT = frozenset({"id", "gpu_type", "model", "user", "tenant", "within", "prefers", "name", "partition", "qos",
+                   "among"})  # fmt: skip
+_WHOLE = frozenset({"gpus", "priority", "min_gpus", "max_gpus", "nodes"})
+_FLAGS = frozenset({"preemptible", "exclusive"})
 _NEEDED = ("id", "submit_time", "gpus")
+# older files lack them
+_LATER = ("min_gpus", "max_gpus", "slo", "within", "prefers", "wait", "preemptible", "name", "partition", "qos",
+          "nodes", "among", "exclusive", "limit", "start", "submitted")  # fmt: skip
 _CHECKED = tuple(COLUMNS.index(name) for name in ("gpus", "gpu_fraction", "duration", "steps", "min_gpus", "max_gpus"))
 _NOT_NEGATIVE = tuple(
-    COLUMNS.index(name) for name in ("duration", "steps", "declared_duration", "declared_steps", "wait")
+    COLUMNS.index(name) for name in ("duration", "steps", "declared_duration", "declared_steps", "wait", "limit")
 )
-_FAILURES, _SLO = COLUMNS.index("failures"), COLUMNS.index("slo")
+_FAILURES, _SLO, _NODES = COLUMNS.index("failures"), COLUMNS.index("slo"), COLUMNS.index("nodes")
 # What an empty or absent field stands for.
 _DEFAULTS = (*attrgetter(*JOB_COLUMNS)(Job("", 0.0, 1)), *attrgetter(*TRUTH_COLUMNS)(Truth(None)))
 _Plan = list[tuple[int, int, bool]]  # column of `COLUMNS`, field of the row, whether it must be there
@@ -222,7 +227,7 @@ def _value(name: str, field: str) -> Any:
         return Ending(field)
     if name == "means":
         return DurationMeans(field)
-    if name == "preemptible":
+    if name in _FLAGS:
         if field not in ("true", "false"):
             raise ValueError(f"{field!r} is neither true nor false")
         return field == "true"
@@ -260,6 +265,8 @@ def _contradictions(values: list[Any], seen: set[str]) -> Iterator[str]:
         yield f"max_gpus: is not below gpus, {gpus}"
     if values[_SLO] is not None and values[_SLO] <= 0:
         yield "slo: is a multiple of the run time, above 0"
+    if values[_NODES] is not None and (values[_NODES] < 1 or gpus % values[_NODES]):
+        yield f"nodes: {gpus} GPUs are not as many on each of {values[_NODES]} machines"
     if duration is None and steps is None:
         yield "duration: neither duration nor steps is given"
     for at in _NOT_NEGATIVE:
@@ -288,7 +295,7 @@ def _schema() -> dict[str, Any]:
     kinds |= dict.fromkeys((*_TEXT, "ending", "means", "ran_on"), pl.String)
     kinds |= dict.fromkeys(_WHOLE, pl.Int64)
     kinds["failures"] = pl.List(pl.Float64)
-    kinds["preemptible"] = pl.Boolean
+    kinds |= dict.fromkeys(_FLAGS, pl.Boolean)
     return kinds
 
 
@@ -333,7 +340,7 @@ def parse_parquet(source: Source) -> tuple[Trace, list[Problem]]:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise UserError(f"{source.shown} is a damaged Parquet file: {str(error).splitlines()[0]}") from None
     schema = _schema()
-    for name in ("min_gpus", "max_gpus", "slo", "within", "prefers", "wait", "preemptible"):  # older files lack them
+    for name in _LATER:
         if name not in frame.columns:
             usual = _DEFAULTS[COLUMNS.index(name)]
             frame = frame.with_columns(pl.lit(usual, dtype=schema[name]).alias(name))

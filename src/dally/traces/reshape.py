@@ -58,8 +58,7 @@ def at_load(trace: Trace, load: float, gpus: int, capacity: Capacity) -> Trace:
     for job, truth in zip(trace.jobs, trace.truths, strict=True):
         at = first + (job.submit_time - first) * factor
         jobs.append(_submitted(job, at))
-        gives_up = truth.cancel_at
-        truths.append(truth if gives_up is None else replace(truth, cancel_at=at + gives_up - job.submit_time))
+        truths.append(_moved(truth, at - job.submit_time))
     note = f"gaps between submissions scaled by {factor:.4g}: offered load {load:g} on {gpus} GPUs instead of {now:.3g}"
     return replace(trace, jobs=jobs, truths=truths, notes=[*trace.notes, note])
 
@@ -91,7 +90,7 @@ def resampled(trace: Trace, count: int, seed: int) -> Trace:
             named = job if drawn == 1 else replace(job, id=f"{job.id}~{drawn}")
             shift = now - job.submit_time
             jobs.append(_submitted(named, now))
-            truths.append(truth if truth.cancel_at is None else replace(truth, cancel_at=truth.cancel_at + shift))
+            truths.append(_moved(truth, shift))
     note = f"{count:,} jobs drawn with replacement from {total:,} in blocks of {block}, seed {seed}"
     return replace(trace, jobs=jobs, truths=truths, notes=[*trace.notes, note])
 
@@ -119,14 +118,23 @@ def with_past(trace: Trace) -> Trace:
             share = left / run_time
             before = _submitted(replace(job, id=f"{job.id}{BEFORE}{periods}",
                                         declared_duration=_part(job.declared_duration, share),
+                                        limit=_part(job.limit, share),
                                         declared_steps=_part(job.declared_steps, share)), first)  # fmt: skip
             found.append((before, replace(truth, duration=truth.duration * share, steps=_part(truth.steps, share),
-                                          cancel_at=None, failures=())))  # fmt: skip
+                                          cancel_at=None, failures=(), start=None, submitted=None)))  # fmt: skip
             periods += 1
     note = (f"{len(found):,} jobs that earlier submissions of the same stream would have left running are there at the "
             "begin and are not measured")  # fmt: skip
     return replace(trace, jobs=[*(job for job, _ in found), *trace.jobs],
                    truths=[*(truth for _, truth in found), *trace.truths], notes=[*trace.notes, note])  # fmt: skip
+
+
+def _moved(truth: Truth, shift: float) -> Truth:
+    """Of a job submitted so much later: when it really started says nothing any more."""
+    if truth.cancel_at is None and truth.start is None:
+        return truth
+    gives_up = None if truth.cancel_at is None else truth.cancel_at + shift
+    return replace(truth, cancel_at=gives_up, start=None, submitted=None)
 
 
 def _part(value: float | None, share: float) -> float | None:

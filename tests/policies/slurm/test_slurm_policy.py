@@ -95,6 +95,15 @@ def test_backfill_looks_at_so_many_jobs_and_no_more() -> None:
     assert starts(jobs, NODE, AT_ONCE + ",bf_max_job_test=4")["short"] < 10
 
 
+def test_only_so_many_jobs_of_a_partition_hold_nodes_for_themselves() -> None:
+    # `first` is for one node from 600 s on, `second` for both from 1200 s on, and `small` would take until 1503 s
+    jobs = [told(job("a", 4, 600), 600), told(job("b", 2, 1200), 1200), told(job("first", 4, 60, 1), 60),
+            told(job("second", 8, 60, 2), 60), told(job("small", 1, 1500, 3), 1500)]  # fmt: skip
+    assert starts(jobs, PAIR)["small"] >= 1200
+    found = starts(jobs, PAIR, AT_ONCE + ",bf_job_part_count_reserve=1")
+    assert found["small"] < 10 and found["first"] == 600 and found["second"] > 1500
+
+
 def test_passes_are_so_far_apart() -> None:
     jobs = [told(job("runs", 2, 600), 600), told(job("first", 4, 60, 1), 60), told(job("short", 2, 60, 2), 60)]
     assert starts(jobs, NODE, "")["short"] == 30  # the first pass of backfill was at 0, the next is 30 s later

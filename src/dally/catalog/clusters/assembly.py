@@ -14,6 +14,7 @@ from dally.core.topology import Level, MachineSpec, Path, Topology, build_topolo
 T = TypeVar("T")
 
 # What the levels above the machine are called where nobody says; the outermost is always the cluster.
+MOST_GPUS = 4096  # of one machine: a slip of the finger should not fill the memory
 OUTER_NAMES = ("rack", "block", "zone")
 
 
@@ -24,12 +25,17 @@ class Planned:
     domains: Path
     name: str
     inside: Inside
+    sets: tuple[str, ...] = ()  # that it belongs to: partitions, features
 
 
 def assemble(name: str, planned: Sequence[Planned], fabric: Fabric) -> Topology:
     """Build the tree; every machine gets equally many domains, at least a rack."""
     if not planned:
         raise UserError(f"cluster {name!r} has no machines with GPUs")
+    most = max(planned, key=lambda machine: machine.inside.gpus)
+    if most.inside.gpus > MOST_GPUS:
+        raise UserError(f"cluster {name!r}: machine {most.name} has {most.inside.gpus:,} GPUs; there may be "
+                        f"{MOST_GPUS:,} at most")  # fmt: skip
     depth = max(1, *(len(machine.domains) for machine in planned))
     planned = [_padded(machine, depth) for machine in planned]
     _check_names(name, planned)
@@ -46,7 +52,7 @@ def assemble(name: str, planned: Sequence[Planned], fabric: Fabric) -> Topology:
         islands = (inside.islands or (inside.gpus,)) if machine_level else ()
         own = () if links == inner else links
         specs.append(
-            MachineSpec((*machine.domains, machine.name), inside.gpus, inside.gpu_type, islands, own)
+            MachineSpec((*machine.domains, machine.name), inside.gpus, inside.gpu_type, islands, own, machine.sets)
         )
     return build_topology(levels, specs, name=name, machine_level=machine_level)
 

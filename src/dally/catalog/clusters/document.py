@@ -198,6 +198,7 @@ def _machines(unit: Entry, domains: DomainPath, common: Group, fabric: Fabric, p
     for group in unit.entries("machines"):
         names = _machine_names(group, number)
         inside = group_of(group, common.overridden_by(read_group(group)), fabric)
+        sets = tuple(group.texts("sets"))
         group.finish(None)
         for name in names:
             if name in seen:
@@ -205,7 +206,7 @@ def _machines(unit: Entry, domains: DomainPath, common: Group, fabric: Fabric, p
             seen.add(name)
             # Beside units, a machine is in none of them: the levels between are its own.
             own = (*domains, name) if beside else domains
-            planned.append(Planned(own, name, inside))
+            planned.append(Planned(own, name, inside, sets))
 
 
 def _machine_names(group: Entry, number: itertools.count[int]) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from dally.core.errors import UserError
 
 MOST_NAMES = 1_000_000
+_MOST_DIGITS = 20
 _PART = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"^(\d+)(?:-(\d+))?(?::(\d+))?$")
 
@@ -61,10 +62,12 @@ def _numbers(listed: str, text: str) -> list[str]:
         match = _RANGE.match(part.strip())
         if match is None:
             raise UserError(f"{text!r}: [{listed}] is not a list of numbers and ranges")
+        if max(len(number or "") for number in match.groups()) > _MOST_DIGITS:
+            raise UserError(f"{text[:60]!r}…: a number in brackets is not that long")
         first, last, step = match[1], match[2] or match[1], int(match[3] or 1)
         if int(last) < int(first) or step < 1:
             raise UserError(f"{text!r}: the range {part.strip()} runs backwards")
-        if (int(last) - int(first)) // step >= MOST_NAMES:
+        if len(numbers) + (int(last) - int(first)) // step >= MOST_NAMES:
             raise UserError(f"{text!r} lists more than {MOST_NAMES} names")
         numbers.extend(str(n).zfill(len(first)) for n in range(int(first), int(last) + 1, step))
     return numbers

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 
-from dally.catalog.clusters.assembly import OUTER_NAMES, Planned
+from dally.catalog.clusters.assembly import MOST_GPUS, OUTER_NAMES, Planned
 from dally.catalog.clusters.insides import Inside, catalog_gpu, inside_of, usual_machine
 from dally.core.errors import UserError
 
@@ -14,6 +14,7 @@ _SHAPE = re.compile(r"^\s*\d+(\s*[xX×]\s*\d+)*\s*$")
 _POOL = re.compile(r"^\s*([^=@,\s][^=@,]*?)\s*=\s*(\d+)\s*(?:@\s*(\d+)\s*)?$")
 GPUS_PER_MACHINE = 8  # of a pool, where nobody says
 MOST_MACHINES = 1_000_000  # a slip of the finger should not fill the memory
+_MOST_DIGITS = 40
 
 
 def is_shape(text: str) -> bool:
@@ -22,7 +23,10 @@ def is_shape(text: str) -> bool:
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """`4x8x8` → (4, 8, 8), GPUs per machine last; `8` is one machine and `4x8` one rack of four."""
-    counts = tuple(int(part) for part in re.split(r"[xX×]", text))
+    parts = re.split(r"[xX×]", text)
+    if any(len(part) > _MOST_DIGITS for part in parts):
+        raise UserError(f"cluster {text[:40]!r}…: a number of a shape is not that long")
+    counts = tuple(int(part) for part in parts)
     if len(counts) > len(OUTER_NAMES) + 2:
         raise UserError(
             f"cluster {text!r}: a shape has at most five numbers: zones x blocks x racks x machines x GPUs"
@@ -31,6 +35,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
         raise UserError(f"cluster {text!r}: every number of a shape must be at least 1")
     if math.prod(counts[:-1]) > MOST_MACHINES:
         raise UserError(f"cluster {text!r} has more than {MOST_MACHINES} machines")
+    if counts[-1] > MOST_GPUS:
+        raise UserError(f"cluster {text!r} has more than {MOST_GPUS:,} GPUs in a machine")
     return (1,) * (3 - len(counts)) + counts
 
 
@@ -68,6 +74,8 @@ def plan_pools(text: str) -> list[Planned]:
         if kind in seen:
             raise UserError(f"cluster {text!r}: there are two pools of {kind}")
         seen.add(kind)
+        if max(len(match[2]), len(match[3] or "")) > _MOST_DIGITS:
+            raise UserError(f"cluster {text[:40]!r}…: a number of GPUs is not that long")
         total, each = int(match[2]), int(match[3] or GPUS_PER_MACHINE)
         if total < 1 or each < 1:
             raise UserError(
@@ -75,6 +83,8 @@ def plan_pools(text: str) -> list[Planned]:
             )
         if total / each > MOST_MACHINES:
             raise UserError(f"cluster {text!r}: {part.strip()!r} has more than {MOST_MACHINES} machines")
+        if min(total, each) > MOST_GPUS:
+            raise UserError(f"cluster {text!r}: {part.strip()!r} has more than {MOST_GPUS:,} GPUs in a machine")
         preset = usual_machine(kind)
         for number, first in enumerate(range(0, total, each)):
             inside = inside_of(preset, min(each, total - first), kind)

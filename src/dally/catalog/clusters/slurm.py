@@ -8,6 +8,7 @@ from pathlib import Path
 from dally.catalog.clusters.assembly import Planned
 from dally.catalog.clusters.insides import inside_of, usual_machine
 from dally.catalog.clusters.slurm_nodes import BESIDE, Node, read_nodes
+from dally.catalog.clusters.slurm_sets import Sets, read_sets
 from dally.catalog.clusters.slurm_topology import Chains, read_conf, read_yaml
 from dally.core.errors import UserError
 
@@ -27,9 +28,9 @@ def plan_slurm(path: Path, text: str, nodes: Path | None, default: Callable[[], 
             " nor a .yaml or .csv file"
         )
     else:
-        listed = read_nodes(path, text)
+        listed, sets = read_nodes(path, text), read_sets(path, text)
     if chains is not None or is_yaml:
-        listed = _node_list(path, text, nodes)
+        listed, sets = _node_list(path, text, nodes)
     if chains is None:
         notes.append("no topology is given: every machine is a rack of its own")
         chains = {}
@@ -44,7 +45,7 @@ def plan_slurm(path: Path, text: str, nodes: Path | None, default: Callable[[], 
     mixed = 0
     for node in ordered:
         mixed += len(node.gpus) > 1
-        planned.extend(_machines(node, chains.get(node.name, ()), default))
+        planned.extend(_machines(node, chains.get(node.name, ()), sets.get(node.name, ()), default))
     if mixed:
         notes.append(f"{_nodes(mixed)} with several GPU types: one machine per type, named NODE:TYPE")
     if not planned:
@@ -70,31 +71,34 @@ def _lists_nodes(text: str) -> bool:
     return len(first) == 2 and (first[0].upper() == "NODELIST" or first[1].startswith(("gpu", "(null)")))
 
 
-def _machines(node: Node, domains: tuple[str, ...], default: Callable[[], str]) -> list[Planned]:
+def _machines(node: Node, domains: tuple[str, ...], sets: tuple[str, ...],
+              default: Callable[[], str]) -> list[Planned]:  # fmt: skip
     machines = []
     for written, count in node.gpus:
         kind = default() if written is None else written
         name = node.name if len(node.gpus) == 1 else f"{node.name}:{kind}"
         # Types stay as written: jobs of the same cluster ask for them in the same words.
-        machines.append(Planned(domains or (node.name,), name, inside_of(usual_machine(kind), count, kind)))
+        machines.append(Planned(domains or (node.name,), name, inside_of(usual_machine(kind), count, kind), sets))
     return machines
 
 
-def _node_list(path: Path, text: str, nodes: Path | None) -> dict[str, Node]:
+def _node_list(path: Path, text: str, nodes: Path | None) -> tuple[dict[str, Node], Sets]:
+    """The nodes, and the partitions and features of each: those a list does not name are looked for beside it."""
     from dally.catalog.clusters.load import read_text
 
-    if nodes is not None:
-        return read_nodes(nodes, read_text(nodes))
-    if "nodename=" in text.lower():
-        return read_nodes(path, text)
-    for name in BESIDE:
-        beside = path.parent / name
-        if beside.is_file():
-            return read_nodes(beside, read_text(beside))
-    raise UserError(
-        f"{path} says nothing of GPUs and none of {', '.join(BESIDE)} is beside it; give a node list: slurm.conf,"
-        " the output of `scontrol show node` or of `sinfo -N -o '%N %G'`, or a CSV"
-    )
+    there = [path.parent / name for name in BESIDE if (path.parent / name).is_file()]
+    if nodes is None and "nodename=" not in text.lower():
+        if not there:
+            raise UserError(
+                f"{path} says nothing of GPUs and none of {', '.join(BESIDE)} is beside it; give a node list:"
+                " slurm.conf, the output of `scontrol show node` or of `sinfo -N -o '%N %G'`, or a CSV"
+            )
+        nodes = there[0]
+    source, said = (path, text) if nodes is None else (nodes, read_text(nodes))
+    sets = read_sets(source, said)
+    if not sets and there and there[0].name == BESIDE[0] and there[0] != source:
+        sets = read_sets(there[0], read_text(there[0]))
+    return read_nodes(source, said), sets
 
 
 def _note_differences(chains: Chains, listed: dict[str, Node], notes: list[str]) -> None:

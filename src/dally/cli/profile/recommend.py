@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dally.profiler.recommend import Configuration
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
+_HEAD = ("", "instance", "machines", "GPUs", "step", "waits", "hours", "between", "cost", "price of", "meets")
 
 
 @click.command()
@@ -88,7 +89,9 @@ def recommend(
     listed = configurations(question, with_prices(prices) if prices is not None else None)
     none = why_none(question, listed)
     if plot is not None:
-        _draw(listed, plot, found.model.name)
+        from dally.profiler.offers_page import write_offers
+
+        write_offers(plot, found.model.name, listed, _HEAD, [_row(each) for each in listed if each.front], none)
     notes = []
     if found.profile is None:
         notes.append("a model of the catalog says nothing of its data: CPU and disk are taken to keep up")
@@ -106,17 +109,13 @@ def recommend(
         return
     rows = [_row(each) for each in listed if everything or each.front or each.recommended]
     print_table(
-        ("", "instance", "machines", "GPUs", "step", "waits", "hours", "between", "cost", "price of", "meets"),
+        _HEAD,
         rows,
         "Every configuration" if everything else "Front: nothing is both faster and cheaper",
     )
     chosen = next((each for each in listed if each.recommended), None)
     if chosen is not None:
-        console().print(
-            f"recommended: {chosen.count} × {chosen.instance} ({chosen.gpus} × {chosen.gpu}): {chosen.hours:.3g} h for "
-            f"${chosen.cost:,.2f}",
-            soft_wrap=True,
-        )
+        console().print(f"recommended: {chosen.offer}", soft_wrap=True)
     else:
         console().print(none, soft_wrap=True)
 
@@ -138,58 +137,3 @@ def _row(each: Configuration) -> tuple[str, ...]:
         each.price_date + (" (estimated)" if each.price_estimated else ""),
         "yes" if each.meets else each.why,
     )
-
-
-def _draw(listed: list[Configuration], path: Path, title: str) -> None:
-    import plotly.graph_objects as go
-
-    from dally.core.errors import UserError
-
-    figure = go.Figure()
-    groups = (
-        ("other", [c for c in listed if not c.front], {"color": "#9aa5b1", "size": 6}),
-        ("front: nothing is faster and cheaper", [c for c in listed if c.front], {"color": "#e45756", "size": 8}),
-        ("recommended", [c for c in listed if c.recommended], {"color": "#2b7a3d", "size": 16, "symbol": "star"}),
-    )
-    for name, members, marker in groups:
-        figure.add_scatter(
-            x=[c.hours for c in members],
-            y=[c.cost for c in members],
-            name=name,
-            mode="lines+markers" if name.startswith("front") else "markers",
-            marker=marker,
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [c.hours_high - c.hours for c in members],
-                "arrayminus": [c.hours - c.hours_low for c in members],
-                "thickness": 0.6,
-            },
-            text=[f"{c.count} × {c.instance}" for c in members],
-            hovertemplate="%{text}<br>%{x:.3g} h, $%{y:,.2f}<extra></extra>",
-        )
-    hours, costs = [c.hours for c in listed], [c.cost for c in listed]
-    figure.update_layout(
-        title=f"{title}: hours against dollars",
-        xaxis={"type": "log", "title": "hours", "tickvals": _marks(hours), "ticktext": _labels(hours)},
-        yaxis={"type": "log", "title": "US dollars", "tickvals": _marks(costs), "ticktext": _labels(costs)},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        template="plotly_white",
-        margin={"l": 60, "r": 20},
-    )
-    try:
-        figure.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def _marks(values: list[float]) -> list[float]:
-    """1, 2, 5, 10 … around the values, for a logarithmic axis."""
-    if not values:
-        return []
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    return [step * 10.0**power for power in range(low, high + 1) for step in (1, 2, 5)]
-
-
-def _labels(values: list[float]) -> list[str]:
-    return [f"{mark:,.10g}" for mark in _marks(values)]

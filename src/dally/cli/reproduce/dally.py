@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from dally.cli.inputs import force_option
 from dally.cli.reproduce.folder import Reproduction
 from dally.core.errors import UserError
 
@@ -36,11 +37,12 @@ T = TypeVar("T")
 @click.option("--workers", type=click.IntRange(min=1), help="Policies to run at a time; default: one per core.")
 @click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False),
               help="Folder for a report per cell, an overview and results.json.")
+@force_option
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON (times in seconds).")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
 def dally(traces: tuple[str, ...], layers: Path | None, workloads: str | None, clusters: str | None,
           fabrics: str | None, policies: str | None, full: bool, network: str, jobs: int | None, seed: int,
-          workers: int | None, out: Path | None, as_json: bool, quiet: bool) -> None:  # fmt: skip
+          workers: int | None, out: Path | None, force: bool, as_json: bool, quiet: bool) -> None:  # fmt: skip
     """Dally (arXiv 2401.16492): a batch of 500 jobs and a Poisson week, on near and on congested links.
 
     Compares auto-tuned Dally with FIFO, Tiresias and Gandiva (as its authors had them, and in full), no-wait, fully

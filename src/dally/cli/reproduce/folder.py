@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from dally.core.errors import UserError
-
 if TYPE_CHECKING:
+    from dally.experiments.output import Output
     from dally.report.metrics import Summary
     from dally.simulator.experiment import Experiment
     from dally.simulator.run import Run
 
-_NO_MATTER = ("out", "workers", "as_json", "quiet")  # options that change no result
+_NO_MATTER = ("out", "force", "workers", "as_json", "quiet")  # options that change no result
 
 
 class Reproduction:
@@ -28,16 +27,19 @@ class Reproduction:
 
     def __init__(self, out: Path | None) -> None:
         context = click.get_current_context()
-        self.out = out
+        self.out: Path | None = None
         self._paper = str(context.info_name)
         self._arguments, self._files = _given(context)
         self._experiments: list[dict[str, Any]] = []
         self._pages: list[str] = []
         self._alarms: list[str] = []
+        self._output: Output | None = None
         if out is not None:
-            from dally.experiments.folder import make_folder
+            from dally.experiments.output import Output
 
-            make_folder(out, out)
+            claim = Output.claimed(out, self._record(), force=bool(context.params.get("force")))
+            self._output = context.with_resource(claim)
+            self.out = self._output.part  # beside the folder until all pages are there
 
     def measured(self, name: str, experiment: Experiment, runs: Sequence[Run]) -> list[Summary]:
         """The figures of runs that are compared, against one bound; whoever is below it is remembered."""
@@ -108,6 +110,8 @@ class Reproduction:
 
         if self.out is not None:
             write_json(self._record(), self.out / PROVENANCE)
+            assert self._output is not None
+            self._output.swap_in()
         end(self._alarms)
 
 
@@ -132,4 +136,4 @@ def _given(context: click.Context) -> tuple[list[str], dict[str, str]]:
 
 def check_all_ran(runs: Sequence[Run], wanted: int) -> None:
     if len(runs) < wanted or not all(run.complete for run in runs):
-        raise UserError("interrupted before every policy had run")
+        raise KeyboardInterrupt

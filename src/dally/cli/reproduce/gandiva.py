@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dally.cli.inputs import force_option
 from dally.cli.reproduce.folder import Reproduction, check_all_ran
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 @click.option("--load", default=2.0, show_default=True, type=click.FloatRange(min=0, min_open=True),
               help="Work asked for over what the cluster can do while jobs come; above 1 is overload.")
 @click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False), help="Folder for a report per mix.")
+@force_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
-def gandiva(jobs: int, draws: int, seed: int, load: float, out: Path | None, quiet: bool) -> None:
+def gandiva(jobs: int, draws: int, seed: int, load: float, out: Path | None, force: bool, quiet: bool) -> None:
     """Gandiva (OSDI'18): throughput, early feedback, locality and a hyper-parameter search against exclusive GPUs.
 
     \b

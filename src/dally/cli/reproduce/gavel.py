@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dally.cli.inputs import force_option
 from dally.cli.reproduce.folder import Reproduction, check_all_ran
 
 
@@ -20,9 +21,10 @@ from dally.cli.reproduce.folder import Reproduction, check_all_ran
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Of the drawn jobs.")
 @click.option("--workers", type=click.IntRange(min=1), help="Policies to run at a time; default: one per core.")
 @click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False), help="Folder for reports.")
+@force_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
 def gavel(quick: bool, jobs: int | None, rates: tuple[float, ...], trace: Path | None, throughputs: Path | None,
-          seed: int, workers: int | None, out: Path | None, quiet: bool) -> None:  # fmt: skip
+          seed: int, workers: int | None, out: Path | None, force: bool, quiet: bool) -> None:  # fmt: skip
     """Gavel (OSDI'20): objectives that know GPU types against blind ones on 36 V100, 36 P100 and 36 K80.
 
     \b

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dally.cli.inputs import force_option
 from dally.cli.reproduce.folder import Reproduction, check_all_ran
 
 
@@ -17,9 +18,10 @@ from dally.cli.reproduce.folder import Reproduction, check_all_ran
               help="Work asked for over what the cluster can do while jobs come; default: 1 and 2; 2 and 3 on 2,000.")
 @click.option("--workers", type=click.IntRange(min=1), help="Policies to run at a time; default: one per core.")
 @click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False), help="Folder for a report per cluster.")
+@force_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
 def tiresias(quick: bool, draws: int | None, seed: int, loads: tuple[float, ...], workers: int | None,
-             out: Path | None, quiet: bool) -> None:  # fmt: skip
+             out: Path | None, force: bool, quiet: bool) -> None:  # fmt: skip
     """Tiresias (NSDI'19): FIFO, SRTF, Gandiva, Tiresias-L and Tiresias-G on 60 and on 2,000 GPUs.
 
     \b

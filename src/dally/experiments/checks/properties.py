@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dally.core import events as ev
 from dally.core import plan as pl
+from dally.core.job import Job
 from dally.core.journal import Entry, Instant, Journal
 from dally.core.policy import Policy
 from dally.core.queues import Queue
@@ -193,6 +194,33 @@ def _levels(make: Make, seed: int) -> None:
              f"{row.outcome}, and should be {wanted}")  # fmt: skip
 
 
+def _shapes(make: Make, seed: int) -> None:
+    world, chance = SmallWorld.draw(seed), random.Random(f"shapes {seed}")
+    world = world.with_sets(("even", "odd"))
+
+    def shaped(job: Job) -> Job:
+        even = [nodes for nodes in (1, 1, 2, 3, 4) if job.gpus % nodes == 0]
+        level = chance.choice((None, None, *(level.name for level in world.topology.levels)))
+        return replace(job, nodes=chance.choice((None, *even)), within=level,
+                       among=chance.choice((None, "even", "odd", "even|odd", "even&odd")))  # fmt: skip
+
+    world = replace(world, jobs=tuple(map(shaped, world.jobs)))
+    jobs = {job.id: job for job in world.jobs}
+    played = world.play(make())
+    for now, entry in played.entries:
+        if isinstance(entry, (pl.Start, pl.Migrate, pl.Resize)):
+            job, slices = jobs[entry.job], entry.placement.slices
+            held = {mask.bit_count() for _, mask in slices}
+            must(job.nodes is None or (len(slices) == job.nodes and len(held) == 1),
+                 f"job {job.id} of {job.gpus} GPUs on {job.nodes} machines is on {len(slices)} at {now:g} s")
+            names = {name for machine, _ in slices for name in world.topology.machines[machine].sets}
+            must(job.among in (None, "even|odd") or names == {job.among},
+                 f"job {job.id}, which must be among {job.among}, is on {', '.join(sorted(names))} at {now:g} s")
+    for row in played.run.ledger.rows:
+        wanted = "finished" if row.job_id in world.runnable else "rejected"
+        must(row.outcome == wanted, f"job {row.job_id} is {row.outcome}, and should be {wanted}")
+
+
 def _queues(make: Make, seed: int) -> None:
     world, chance = SmallWorld.draw(seed), random.Random(f"queues {seed}")
     world = replace(world, jobs=tuple(replace(job, tenant=chance.choice(("a", "b", None)), user=chance.choice("uv"))
@@ -262,6 +290,8 @@ PROPERTIES = (
     Property("taken-over", "put in charge of a cluster in operation, it finishes what is there", _taken_over),
     Property("holds", "jobs are held and released at any time: everybody finishes", _holds),
     Property("levels", "who must be inside one domain is, and finishes where one is large enough", _levels),
+    Property("shapes", "who must be on so many machines, or on those of a set, is, and finishes where there are such",
+             _shapes),
     Property("queues", "behind queues with weights and limits everybody finishes, and limits hold", _queues),
     Property("knowledge", "it decides by what it says it uses of what it is told, and by nothing more", _uses),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dally.core.errors import UserError
@@ -16,10 +16,12 @@ from dally.core.estimates import Estimates
 from dally.core.job import Job, Truth
 from dally.core.journal import Entry, Instant, Journal, flat
 from dally.core.placement import Placement
+from dally.core.plan import demand_of_job
 from dally.core.policy import Policy
 from dally.core.queues import Queue
 from dally.core.scheduler import Scheduler
-from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular
+from dally.core.shape import fits_empty
+from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular, spec_of
 from dally.experiments.checks.replay import PropertyError
 from dally.network.model import NetworkModel
 from dally.network.registry import make_network
@@ -145,7 +147,15 @@ class SmallWorld:
     @property
     def runnable(self) -> set[str]:
         """Jobs that the cluster can hold."""
-        return {job.id for job in self.jobs if job.gpus <= self.topology.capacity(job.gpu_type, job.within)}
+        return {job.id for job in self.jobs if fits_empty(self.topology, demand_of_job(job))}
+
+    def with_sets(self, names: Sequence[str]) -> SmallWorld:
+        """The same on a cluster whose machines are dealt out to sets."""
+        topology = self.topology
+        specs = [replace(spec_of(machine, topology), sets=(names[machine.index % len(names)],))
+                 for machine in topology.machines]  # fmt: skip
+        return replace(self, topology=build_topology(topology.levels, specs, name=topology.name,
+                                                     machine_level=topology.machine_level))  # fmt: skip
 
     def faults(self) -> Faults:
         if not self.faulty:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dally.core.errors import PlanError, RunError, UserError
 from dally.simulator.pool import Task
+from dally.simulator.stopping import asked
 
 AHEAD = 2  # tasks per core that are handed to Ray before they can run: enough to keep it busy, few enough to hold
 RETRIES = 2  # of a cell whose node or worker died
@@ -45,6 +46,8 @@ def _run(ray: Any, tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
     room = max(1, int(ray.cluster_resources().get("CPU", 1)) * AHEAD)
     exhausted = False
     while True:
+        if asked():
+            return  # what is under way there is thrown away; the cells that are finished are kept
         while not exhausted and len(running) < room:
             following = next(queue, None)
             if following is None:

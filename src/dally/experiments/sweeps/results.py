@@ -132,7 +132,9 @@ def collect(spec: SweepSpec, store: CellStore, out: Path, *, interrupted: bool =
             yield _row(cell, {"error": None, **found["figures"], **timing})
 
     frame = _gathered(rows())
-    frame.write_parquet(out / RESULTS)
+    part = out / f"{RESULTS}.new"
+    frame.write_parquet(part)
+    part.replace(out / RESULTS)
     notes = []
     if codes - {code_digest()}:
         notes.append("some cells were made by another state of the program's code; take a new folder to run them anew")

@@ -13,22 +13,26 @@ from typing import Any
 from dally.core.errors import PlanError, RunError, UserError
 from dally.core.units import show_time
 from dally.experiments.folder import make_folder, write_json
-from dally.experiments.provenance import PROVENANCE
+from dally.experiments.provenance import PROVENANCE, read_provenance
 from dally.experiments.sweeps.cells import CellStore, run_cell
 from dally.experiments.sweeps.results import SweepResult, collect
 from dally.experiments.sweeps.spec import Cell, SweepSpec
 from dally.simulator.digests import code_digest
 from dally.simulator.pool import StoppedError, Task, portable, run_tasks
+from dally.simulator.stopping import asked, heeded
 from dally.version import __version__
 
 
 def run_sweep(spec: SweepSpec, out: Path, *, workers: int | None = None, on: str | None = None,
-              quiet: bool = False) -> SweepResult:  # fmt: skip
+              quiet: bool = False, force: bool = False) -> SweepResult:  # fmt: skip
     """Run what is missing, keep every result as it comes, and gather all of them into one table.
 
     Ctrl-C ends it with what is finished; the same call goes on from there. `on`: None for this machine, `ray` for a
-    Ray cluster that is started here, `ray=ADDRESS` for one that is there.
+    Ray cluster that is started here, `ray=ADDRESS` for one that is there. `force`: into a folder that holds the table
+    of another sweep, or another run's results; cells are kept in any case.
     """
+    if not force:
+        _check_free(out, spec)
     make_folder(out, out)
     store = CellStore(out)
     write_json({"sweep": spec.as_dict(), "dally": __version__, "code": code_digest(), "folder": str(Path.cwd())},
@@ -38,22 +42,36 @@ def run_sweep(spec: SweepSpec, out: Path, *, workers: int | None = None, on: str
     missing = (cell for cell in spec.cells() if store.find(cell) is None)
     interrupted = False
     try:
-        for cell, result in _run(missing, spec, workers, on):
-            if isinstance(result, Exception):
-                if isinstance(result, StoppedError):
-                    interrupted = True
+        with heeded():
+            for cell, result in _run(missing, spec, workers, on):
+                if result is None or isinstance(result, StoppedError):
                     continue
-                store.keep_failure(cell, result)
-            elif result is None:
-                interrupted = True
-                continue
-            else:
-                store.keep(cell, result)
-            progress(failed=isinstance(result, Exception))
+                if isinstance(result, Exception):
+                    store.keep_failure(cell, result)
+                else:
+                    store.keep(cell, result)
+                progress(failed=isinstance(result, Exception))
+            interrupted = asked()
     except KeyboardInterrupt:
         interrupted = True
     progress.end()
     return collect(spec, store, out, interrupted=interrupted)
+
+
+def _check_free(out: Path, spec: SweepSpec) -> None:
+    """A sweep may grow in its folder: its table is replaced by one that holds all of it. Another run's is not."""
+    if not (out / PROVENANCE).exists():
+        return
+    try:
+        about = read_provenance(out)
+        before = SweepSpec.of(about["sweep"], str(out)) if "sweep" in about else None
+        grown = before is not None and {cell.key for cell in before.cells()} <= {cell.key for cell in spec.cells()}
+    except UserError:  # damaged, or of files that are gone
+        grown, before = False, None
+    if not grown:
+        what = "the table of another sweep, not all of which is in this one" if before is not None else \
+            "another run's results"  # fmt: skip
+        raise UserError(f"--out {out} holds {what}: take another folder, or --force to replace it")
 
 
 def _run(cells: Iterable[Cell], spec: SweepSpec, workers: int | None, on: str | None) -> Iterator[tuple[Cell, Any]]:
@@ -88,8 +106,8 @@ def _here(tasks: Iterable[Task]) -> Iterator[tuple[int, Any]]:
             yield number, UserError("out of memory")
             continue
         yield number, result
-        if result is None:
-            return  # Ctrl-C
+        if result is None or asked():
+            return
 
 
 def made_by(spec: SweepSpec) -> list[str]:

@@ -39,6 +39,7 @@ class LocalEngine:
     """Implements `live.engine.Engine`. Several may look at one state; each attempt is begun by one of them at most."""
 
     shares = True
+    even = False
 
     def __init__(self, state: Path | str, rules: EngineRules | None = None,
                  devices: Mapping[str, Sequence[str]] | None = None) -> None:  # fmt: skip

@@ -45,6 +45,7 @@ class SlurmEngine:
     """Implements `live.engine.Engine` over a Slurm. The state must be on a file system that its nodes share."""
 
     shares = False  # a suspended job of Slurm keeps its GPUs
+    even = True  # told an uneven gang, it gives the first node all it has, whatever tasks or nodes say (seen on 22.05)
 
     def __init__(self, state: Path | str, topology: Topology, rules: SlurmRules | None = None,
                  slurm: Slurm | None = None) -> None:  # fmt: skip

@@ -59,8 +59,11 @@ def plain_order(order: Order, folder: SlurmFolder, *, state: Path, addresses: Ma
     number = program.checked()
     parts = [node_of(machine) for machine in order.machines]
     nodes, kinds = [node for node, _ in parts], {kind for _, kind in parts}
+    gpus = [mask.bit_count() for _, mask in order.placement.slices]
     if len(set(nodes)) < len(nodes) or len(kinds) > 1:
         raise ValueError("it would need GPUs of several types of one node")
+    if len(set(gpus)) > 1:
+        raise ValueError(f"Slurm cannot be told to give it {', '.join(map(str, gpus))} GPUs of its nodes")
     port = _port(token, taken)
     report = str(state / "engine.sock")
     directory = Path(program.directory or ".").absolute()
@@ -80,7 +83,7 @@ def plain_order(order: Order, folder: SlurmFolder, *, state: Path, addresses: Ma
         "output": str(directory / program.output) if program.output is not None else None,
         "cgroup": None, "log_size": log_size, "log_files": log_files, "environment": common, "ranks": ranks,
         "nodes": nodes, "addresses": [addresses.get(node, node) for node in nodes], "gres_type": kinds.pop(),
-        "gpus": [mask.bit_count() for _, mask in order.placement.slices], "srun": list(srun),
+        "gpus": gpus, "srun": list(srun),
     }  # fmt: skip
 
 
@@ -106,11 +109,4 @@ def options(plain: Mapping[str, Any], mark: Mark, name: str, folder: SlurmFolder
     if plain["time_limit"] is not None:
         seconds = plain["time_limit"] + plain["grace"] + _SLACK
         found.append(f"--time={max(1, math.ceil(seconds / 60))}")
-    if len(set(gpus)) == 1:
-        return [*found, f"--nodelist={','.join(nodes)}", f"--ntasks-per-node={gpus[0]}",
-                f"--gpus-per-node={kind}{gpus[0]}"]  # fmt: skip
-    # So many on this node and so many on that one can only be said as tasks, each on its node with a GPU of its own.
-    tasks = folder.path / "tasks"
-    tasks.write_text("".join(f"{node}\n" * count for node, count in zip(nodes, gpus, strict=True)))
-    return [*found, "--distribution=arbitrary", f"--nodelist={tasks}", f"--ntasks={sum(gpus)}",
-            f"--gpus-per-task={kind}1"]  # fmt: skip
+    return [*found, f"--nodelist={','.join(nodes)}", f"--ntasks-per-node={gpus[0]}", f"--gpus-per-node={kind}{gpus[0]}"]

@@ -71,6 +71,17 @@ class Beliefs(Memory):
             spread = _OVERDUE
         return _look_up(_steps(spread), max(declared, 1.0), done)
 
+    def size(self, declared: float | None, done: float) -> float:
+        """`left(…).size` alone: every running job is asked for it where somebody looks for GPUs to take."""
+        if declared is None:
+            return done  # least attained service
+        spread = math.sqrt(self.squared_errors / self.declared) if self.declared else 0.0
+        if spread < _EXACT:
+            if done < declared:
+                return declared - done
+            spread = _OVERDUE
+        return _look_up(_steps(spread), max(declared, 1.0), done).size
+
     def _unknown(self, demand: Demand, done: float) -> Left:
         if self.finished < _FEW:
             return Left(done, done)  # least attained service, and as long again as it has run

@@ -20,7 +20,9 @@ from dally.policies.dally.offers import Offers
 from dally.policies.dally.tiers import Fit, Tiers
 from dally.policies.dally.timers import AutoTuner, Fixed, Histories, Timers
 from dally.policies.dally.value import Value
+from dally.policies.dally.waiting import Waits
 from dally.policies.options import option, when, written
+from dally.policies.preempting import Preempting, preempting, with_leases
 
 _PAPER = "arXiv 2401.16492"
 _AUTHORS = "the authors' code"
@@ -29,6 +31,7 @@ _VALUE_LEASE = 600.0  # ours: protects a job that has just loaded its checkpoint
 
 # where options count
 _TUNED = when("only timers=auto tunes them", timers="auto")
+_OURS = when("the paper's timers say how long", timers="value")
 _GIVEN = when("only timers=manual takes them as given", timers="manual")
 
 
@@ -58,11 +61,15 @@ class Dally(PolicyBase):
         fit: Fit | None = option(None, "which domain of a level: the first with room; the first that needs the fewest "
                                  "machines; of these the fullest (best). none: first, with timers=value best",
                                  source=_AUTHORS)  # fmt: skip
+        waits: Waits = option("value", "with our order, how long a gang waits for nearer GPUs: while it pays, not at "
+                              "all, for ever, or so long", unit="s", only_with=_OURS)  # fmt: skip
+        preempt: Preempting = preempting()
 
     def __init__(self, options: Options) -> None:
         self.options = options
         _check(options)
         self.name = written(self.title, options)
+        self.preempts = options.preempt != "never"
         # the paper's timers go by the work left alone
         self.uses = frozenset({DURATIONS, SPEEDS} if options.timers == "value" else {DURATIONS})
 
@@ -79,14 +86,15 @@ class Dally(PolicyBase):
         return self._rules.rank(view, memory, job, now)
 
     def plan(self, view: View, memory: Any, now: float) -> Plan:
-        return self._rules.plan(view, memory, now)
+        return with_leases(self._rules.plan(view, memory, now), view, self.options.preempt)
 
 
 def _make(options: Dally.Options, view: View) -> Offers | Value:
     if options.timers == "value":
         # best fit: whole machines stay open
         tiers = Tiers(view.topology, options.fit or "best")
-        return Value(tiers, _VALUE_LEASE if options.lease is None else options.lease, view)
+        return Value(tiers, _VALUE_LEASE if options.lease is None else options.lease, view,
+                     options.waits, options.preempt)
     lease = _LEASE if options.lease is None else options.lease
     tiers = Tiers(view.topology, options.fit or "first")
     waits = tiers.count - 1

@@ -13,8 +13,10 @@ from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
 from dally.core.placement import Placement, Slice
 from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.core.shape import fits_empty
 from dally.core.topology import Topology
 from dally.policies.placing import place_within, pools_for
+from dally.policies.shaped import place_shaped
 
 Fit = Literal["first", "fewest", "best"]
 
@@ -33,6 +35,7 @@ class Tiers:
 
     def _measure(self, down: Set[int]) -> None:
         """The most GPUs of one type in one domain, per tier."""
+        self._down = down
         self._smallest: dict[Demand, int] = {}
         self._largest: dict[str, list[int]] = {kind: [0] * self.count for kind in self.topology.gpu_types}
         for tier in range(self.count):
@@ -56,7 +59,9 @@ class Tiers:
         if found is None:
             kinds = (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types
             large = (tier for tier in range(self.count - 1)
-                     if any(self._largest[kind][tier] >= demand.gpus for kind in kinds))  # fmt: skip
+                     if any(self._largest[kind][tier] >= demand.gpus for kind in kinds) and (
+                         demand.where is None or not demand.shaped
+                         or fits_empty(self.topology, demand, without=self._down, level=self.own + tier)))  # fmt: skip
             found = self._smallest[demand] = next(large, self.count - 1)
         return found
 
@@ -71,6 +76,8 @@ class Tiers:
 
     def nearest(self, free: FreeGpus, demand: Demand) -> int | None:
         """The innermost tier at which so many GPUs are free in one domain."""
+        if demand.where is not None and demand.shaped:
+            return next((tier for tier in range(self.count) if self.place(free, demand, tier) is not None), None)
         pools = pools_for(free, demand)
         if not pools:
             return None
@@ -106,6 +113,8 @@ class Tiers:
     def place(self, free: FreeGpus, demand: Demand, tier: int) -> Placement | None:
         """The gang inside one domain of a tier, after the rule of `fit`, and of the level it must be inside of."""
         level = self.own + tier
+        if demand.where is not None and demand.shaped:
+            return place_shaped(free, demand, tight=self.fit == "best", level=level)
         if demand.where is not None and demand.within is not None:
             level = min(level, self.topology.level_index(demand.within))
         for pool in pools_for(free, demand):

@@ -1,9 +1,7 @@
-"""Beyond the paper: wait for nearer GPUs exactly as long as the wait is worth it (derived in docs/dally.md).
+"""Beyond the paper: wait for nearer GPUs as long as the wait is worth it (`waiting`; derived in docs/dally.md).
 
-A job that needs R seconds where it is offered GPUs and R′ < R one tier or more nearer saves S = (1 + p)(R − R′) by
-waiting, where p = GPUs of the job × waiting jobs / GPUs of the cluster prices the GPU time that a slow placement
-takes from the others. It declines while the nearer GPUs are expected sooner than S and it has not yet waited S: to wait
-as long as the saving and then give in is at most twice as bad as knowing the future (the ski-rental bound).
+Least remaining GPU time first, with ageing; GPUs are taken only where somebody gains, and kept for who has waited out
+of all proportion.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
@@ -23,17 +20,19 @@ from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.reasons import Reason, Token
 from dally.core.states import State
-from dally.core.units import show_time
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.forecast import Forecast, ValueMemory
+from dally.policies.dally.keeping import Kept
+from dally.policies.dally.telling import tell
 from dally.policies.dally.tiers import Tiers
-from dally.policies.dally.timers import NO_LIMIT
+from dally.policies.dally.waiting import Declined, Waiting, Waits
 from dally.policies.greedy import waits_for_gpus
+from dally.policies.preempting import Preempting
 from dally.policies.room import make_room
 
 AGEING = 0.1  # a job waits at most ten times what it still needs before nothing newer passes it
 MARGIN = 2.0  # GPUs are taken from jobs with so many times the remaining GPU time: no two jobs swap for ever
-OVERHEAD = 60.0  # seconds a move must save at least: checkpoints are not free, and a policy is not told their price
+OVERHEAD = 60.0  # seconds a move must save at least, whatever it costs
 LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more work left and wait with them
 
 _RUNS = (ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored)
@@ -44,20 +43,12 @@ _PLACES = (Start, Migrate, Resize)
 _FREES = (*_ENDS, *_WAITS, ev.MachineUp, ev.MachinesChanged, ev.LeaseEnded)
 
 
-class Declined(NamedTuple):
-    """The job prefers to wait for a tier until a time."""
-
-    tier: int
-    offered: int
-    until: float
-    expected: float | None  # None: its owner says how long it waits, and nobody has looked
-
-
 class Value:
     """Least remaining GPU time first, with ageing; waiting by its value; GPUs taken only where somebody gains."""
 
-    def __init__(self, tiers: Tiers, lease: float, view: View) -> None:
-        self.tiers, self.lease = tiers, lease
+    def __init__(self, tiers: Tiers, lease: float, view: View, waits: Waits = "value",
+                 preempt: Preempting = "free") -> None:  # fmt: skip
+        self.tiers, self.lease, self.waits, self.preempt = tiers, lease, waits, preempt
         self._examples = Examples(view.topology, tiers)
         # jobs that may have been told that they decline; the view knows who was
         self.told = {who for who, reason in view.reasons.items() if isinstance(who, str) and reason.evidence}
@@ -85,6 +76,8 @@ class Value:
                 job = view.job(entry.job.id if isinstance(entry, ev.Arrived) else entry.job)
                 if job.state is State.WAITING:
                     forecast.queued(job)
+                if isinstance(entry, ev.Arrived):
+                    forecast.arrived(job)
             elif isinstance(entry, _PLACES):  # somebody else's decision
                 job = view.job(entry.job)
                 forecast.got_gpus(job, entry.placement)
@@ -103,35 +96,6 @@ class Value:
             return []
         self.tiers.follow(view)
         return _Round(self, view, self.forecast(view, memory, now), now).plan()
-
-    def tell(self, view: View, job: ActiveJob, said: Declined, now: float) -> Wait | None:
-        """Its own reason. The evidence: the tier it waits for, the one it was offered, when the first is expected."""
-        names = self.tiers.names
-        if said.expected is None:
-            return self._tell_as_told(job, said)
-        evidence = (names[said.tier], names[said.offered], said.expected)
-        wait = said.until - job.last_change
-        before = view.reasons.get(job.id)
-        if (before is not None and before.evidence[:2] == evidence[:2] and before.until is not None
-                and abs(before.until - said.until) < 0.1 * wait):  # fmt: skip
-            return None  # the price of GPU time moves a little with every event: not worth a line each
-        self.told.add(job.id)
-        sentence = (f"offered {job.gpus} GPUs of one {names[said.offered]}, it waits for one {names[said.tier]}, "
-                    f"expected in {show_time(said.expected - now)}; that is worth a wait of {show_time(wait)}, "
-                    f"of which {show_time(said.until - now)} are left")  # fmt: skip
-        return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, said.until, evidence))
-
-    def _tell_as_told(self, job: ActiveJob, said: Declined) -> Wait:
-        """Of a job whose owner says how long it waits. The evidence: the two tiers, and that time."""
-        names, wait = self.tiers.names, job.demand.wait
-        assert wait is not None
-        self.told.add(job.id)
-        long = NO_LIMIT if wait == math.inf else f"for {show_time(wait)}"
-        evidence = (names[said.tier], names[said.offered], NO_LIMIT if wait == math.inf else wait)
-        sentence = (f"offered {job.gpus} GPUs of one {names[said.offered]}, it waits for one {names[said.tier]}, "
-                    f"{long}, as its owner says")  # fmt: skip
-        until = said.until if wait < math.inf else None
-        return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, until, evidence))
 
     def untell(self, view: View, still: Container[str], reasons: Mapping[Demand, Wait]) -> list[Wait]:
         """Jobs whose own reason no longer holds say what their demand says. `still`: who declines or starts."""
@@ -157,8 +121,9 @@ class _Round:
         self.tiers = rules.tiers
         self.evicted: dict[str, ActiveJob] = {}
         self.waits: list[tuple[ActiveJob, Declined]] = []
-        self.pressure = max(0, len(view.waiting) - 1) / self.tiers.gpus
+        self.waiting = Waiting(rules.waits, forecast, self.waits, lasting=rules.preempt == "never")
         self.poles = forecast.begin()
+        self.kept: Kept | None = None  # for the first that has waited out of all proportion
 
     def plan(self) -> Plan:
         with self.view.free.trial() as free:
@@ -178,18 +143,22 @@ class _Round:
                 answer = self._answer(free, job)
                 if answer is None:
                     del heads[demand]
-                    if AGEING * job.starvation(self.now) > max(self.rules.lease, self._left(job)):
-                        break  # it has waited out of all proportion: what comes free is kept together for it
+                    if self.kept is None and self._starved(job):
+                        self.kept = self._keep_for(job)
+                        if self.kept is None:
+                            break
                     continue
                 if isinstance(answer, Declined):
                     self.waits.append((job, answer))
-                    if answer.expected is not None:
+                    if answer.expected is not None and answer.expected < math.inf:
                         self.forecast.expects(job, answer.tier, answer.expected)
                     asked[demand] += 1
                 else:
                     free.take(answer)
                     starts.append(Start(job.id, answer, self.rules.lease))
                     started.add(job.id)
+                    if self.kept is not None:
+                        self.kept.take(job.gpus, self.now + self.forecast.run_time(job, answer))
                 if heads[demand] == len(buckets[demand]) or asked[demand] == LOOKAHEAD:
                     del heads[demand]
             moves = self._moves(free)
@@ -197,8 +166,7 @@ class _Round:
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
         plan += [*moves, *starts, *reasons.values()]
         untold = self.rules.untell(self.view, started.union(job.id for job, _ in self.waits), reasons)
-        plan += [wait for job, said in self.waits
-                 if (wait := self.rules.tell(self.view, job, said, self.now)) is not None]  # fmt: skip
+        plan += self._own_reasons()
         plan += untold
         for action in (*moves, *starts):
             if isinstance(action, (Start, Migrate)):
@@ -244,7 +212,22 @@ class _Round:
             return None
         placement = self.tiers.place(free, job.demand, room)
         assert placement is not None
-        return self._rather_waits(job, placement, self.tiers.wanted(job.demand), room) or placement
+        if self.kept is not None and not self.kept.leaves(job.gpus, self.now + self.forecast.run_time(job, placement)):
+            return None
+        return self.waiting.rather(job, placement, self.tiers.wanted(job.demand), room) or placement
+
+    def _starved(self, job: ActiveJob) -> bool:
+        """Whether it has waited out of all proportion: what comes free is kept together for it."""
+        return AGEING * job.starvation(self.now) > max(self.rules.lease, self._left(job))
+
+    def _keep_for(self, job: ActiveJob) -> Kept | None:
+        """None where nobody can say when it fits."""
+        found = self.forecast.room_for(job.demand)
+        return None if found is None else Kept(*found)
+
+    def _price(self, job: ActiveJob) -> float:
+        """Seconds that taking its GPUs away costs, where that is to count."""
+        return self.view.price(job) if self.rules.preempt == "costly" else 0.0
 
     def _left(self, job: ActiveJob) -> float:
         return self.forecast.left(job)
@@ -253,40 +236,22 @@ class _Round:
         """Its remaining GPU time less what its wait has earned it."""
         return job.gpus * (self.forecast.size(job) - AGEING * job.starvation(self.now))
 
-    def _rather_waits(self, job: ActiveJob, placement: Placement, smallest: int, room: int) -> Declined | None:
-        if job.demand.where is not None and job.demand.wait is not None:
-            return self._waits_as_told(job, job.demand.wait, smallest, room)
-        here = self.forecast.run_time(job, placement)
-        best: Declined | None = None
-        gain = 0.0
-        for tier in range(smallest, room):
-            there = self.forecast.run_time_at(job, tier)
-            saving = (1.0 + job.gpus * self.pressure) * (here - there)
-            ahead = sum(1 for _, said in self.waits if said.tier == tier)
-            expected = self.forecast.opening(job.demand, tier, ahead)
-            until = job.last_change + saving
-            if until > self.now and expected - self.now < saving and saving - (expected - self.now) > gain:
-                gain = saving - (expected - self.now)
-                best = Declined(tier, room, until, expected)
-        return best
-
-    def _waits_as_told(self, job: ActiveJob, wait: float, wanted: int, room: int) -> Declined | None:
-        """Its owner says for how long, whatever it is worth."""
-        until = job.last_change + wait
-        return Declined(wanted, room, until, None) if wanted < room and self.now < until else None
-
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, tier: int) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
         least = MARGIN * max(0.0, self._aged(job))
         need = self.forecast.run_time_at(job, tier)
-        victims = [(size, v) for size, _, v in self.behind if size > least and v.id not in self.evicted
-                   and self.poles.may_lose_gpus(v, job, need)]  # fmt: skip
+        starved = self._starved(job)  # then not even a pole keeps its GPUs from it
+        victims = [(size, v) for size, _, v in self.behind if size > least + v.gpus * self._price(v)
+                   and v.id not in self.evicted
+                   and (starved or self.poles.may_lose_gpus(v, job, need))]  # fmt: skip
         if not victims:
             return None
         where = job.demand.where
-        if where is not None and where.within is not None and self.tiers.nearest(free, job.demand) is None:
+        if where is not None and job.demand.bound and self.tiers.nearest(free, job.demand) is None:
             room = make_room(free, job.demand, (victim for _, victim in victims))
             return None if room is None else self._evict_for(free, job, room, None)
+        if where is not None and job.demand.shaped:
+            return None  # there is room for it: nobody is sent away to have it nearer
         best: tuple[int, list[ActiveJob]] | None = None
         level = self.tiers.own + tier
         for kind in ((job.demand.gpu_type,) if job.demand.gpu_type else tuple(free.pools)):
@@ -344,10 +309,18 @@ class _Round:
             if placement is None or not self.tiers.nearer(placement, held):
                 continue
             now_left = self._left(job) / (job.speed or 1.0)
-            if now_left - self.forecast.run_time(job, placement) > OVERHEAD:
+            if now_left - self.forecast.run_time(job, placement) > max(OVERHEAD, self._price(job)):
                 free.take(placement)
                 moves.append(Migrate(job.id, placement, self.rules.lease))
         return moves
+
+    def _own_reasons(self) -> list[Wait]:
+        """Of those who decline."""
+        memory, reasons = self.forecast.memory, self.view.reasons
+        told = [tell(self.tiers, memory, job, said, reasons.get(job.id), self.now) for job, said in self.waits]
+        own = [wait for wait in told if wait is not None]
+        self.rules.told.update(str(wait.who) for wait in own)
+        return own
 
     def _reasons(self, free: FreeGpus, started: set[str]) -> dict[Demand, Wait]:
         """One per demand of which somebody still waits."""

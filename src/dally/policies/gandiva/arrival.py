@@ -24,16 +24,18 @@ def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool
     size = demand.gpus
     level = free.topology.machine_level
     pools = pools_for(free, demand)
-    whole = demand.where is None or servers.any_part(demand.within)
+    whole = demand.where is None or (servers.any_part(demand.within) and demand.nodes in (None, 1))
+    allowed = -1 if demand.where is None or demand.among is None else free.topology.among(demand.among)
     for candidates in (servers.affine(size), servers.idle) if whole else ():
         for pool in pools:
-            server = _emptiest(pool, level, size, candidates)
+            server = _emptiest(pool, level, size, candidates & allowed)
             if server is not None:
                 return Placement(((server, lowest_gpus(free.masks[server], size)),), size)
     for pool in pools:
         # step 3; large gangs: whole servers first
         found = place_best_fit(free, Demand(size, pool.gpu_type, demand.where))
-        if found is not None and not (near and len(found.slices) > servers.fewest(pool.gpu_type, size)):
+        fewest = max(servers.fewest(pool.gpu_type, size), demand.nodes or 1)
+        if found is not None and not (near and len(found.slices) > fewest):
             return found
     return None
 
@@ -56,7 +58,7 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
     """Step 4: the group with the fewest turns, if one more keeps the height within the limit."""
     found: tuple[int, Placement] | None = None
     for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.view.topology.gpu_types:
-        lowest = servers.lowest(Class(gpu_type, demand.gpus), None if demand.where is None else demand.within)
+        lowest = servers.lowest(Class(gpu_type, demand.gpus), demand)
         if lowest is not None and lowest[0] < limit and (found is None or lowest[0] < found[0]):
             found = lowest[0], lowest[1].placement
     return None if found is None else found[1]

@@ -91,11 +91,14 @@ class Elastic:
         grown, topology = draft.memory.grown, draft.free.topology
         level = len(topology.levels) - 1 if demand.within is None else \
             max(topology.level_index(demand.within), topology.machine_level)  # fmt: skip
+        if demand.nodes == 1:
+            level = topology.machine_level
+        allowed = -1 if demand.among is None else topology.among(demand.among)
         lent: dict[tuple[str, int], int] = {}  # of a type in a domain
         usable: list[tuple[tuple[str, int], str, Placement]] = []
         for job_id, before in reversed(grown.items()):
             kind = draft.servers.gpu_type(before)
-            if demand.gpu_type in (None, kind) and draft.may_touch(job_id):
+            if demand.gpu_type in (None, kind) and draft.may_touch(job_id) and allowed >> before.slices[0][0] & 1:
                 where = kind, topology.domain_of(before.slices[0][0], level).index
                 usable.append((where, job_id, before))
                 lent[where] = lent.get(where, 0) + draft.groups.of(job_id).placement.gpus - before.gpus

@@ -86,7 +86,7 @@ class Migration:
         demand = Demand(wanted.gpus, wanted.gpu_type, job.demand.where)
         target = on_free_gpus(draft.free, servers, demand, near=True) if room else None
         if target is None and turns:
-            lowest = servers.lowest(wanted, job.demand.within)
+            lowest = servers.lowest(wanted, job.demand)
             if lowest is not None and turns - lowest[0] >= 2:
                 target = lowest[1].placement
         if target is None:
@@ -129,16 +129,16 @@ class Migration:
                 self.forget(memory, job_id)
                 continue
             _note_apart(memory, job_id)  # behind the others, which have their turn at the next event
-            if self._movable(draft, job_id) and (target := self._closer(draft, group)) is not None:
+            if self._movable(draft, job_id) and (target := self._closer(draft, job, group)) is not None:
                 before = memory.alone.pop(job_id)
                 draft.migrate(job, target)
                 self.watch.watch(memory, job_id, draft.now, Check(before=before), before)
 
     @staticmethod
-    def _closer(draft: Draft, group: Group) -> Placement | None:
+    def _closer(draft: Draft, job: ActiveJob, group: Group) -> Placement | None:
         here, topology = group.placement, draft.free.topology
         draft.free.give(here)
-        found = place_best_fit(draft.free, Demand(here.gpus, draft.servers.gpu_type(here)))
+        found = place_best_fit(draft.free, Demand(here.gpus, draft.servers.gpu_type(here), job.demand.where))
         draft.free.take(here)
         if found is None:
             return None
@@ -181,15 +181,18 @@ class Migration:
                 continue  # grown: it gives its GPUs back when they are needed
             if not draft.servers.any_part(job.demand.within):
                 continue
-            target = self._fuller(draft, pool.at_least[level], server, job.gpus)
+            target = self._fuller(draft, pool.at_least[level], server, job)
             if target is not None:
                 mask = lowest_gpus(draft.free.masks[target], job.gpus)
                 draft.migrate(job, Placement(((target, mask),), job.gpus))
 
     @staticmethod
-    def _fuller(draft: Draft, sets: list[int], server: int, size: int) -> int | None:
-        """The fullest other server with room, for jobs of this size if there is one; never an emptier one."""
+    def _fuller(draft: Draft, sets: list[int], server: int, job: ActiveJob) -> int | None:
+        """The fullest other server with room, for jobs of its size if there is one; never an emptier one."""
+        size, among = job.gpus, job.demand.among
         others = ~draft.servers.idle & ~(1 << server)
+        if among is not None:
+            others &= draft.free.topology.among(among)
         for count in range(size, draft.free.masks[server].bit_count()):
             exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0) & others
             for candidates in (exactly & draft.servers.affine(size), exactly):

@@ -122,7 +122,7 @@ class Packing:
         if mover.job.gpu_type not in (None, gpu_type):
             return False
         joined = draft.groups.of(host.id)
-        if mover.demand.where is not None and not draft.servers.inside(joined.placement, mover.demand.within):
+        if mover.demand.where is not None and not draft.servers.may_be_on(joined.placement, mover.demand):
             return False
         if joined is not draft.groups.of(mover.id) and draft.servers.turns(joined) >= self.limit:
             return False  # there would be no turn left for it if the trial is undone

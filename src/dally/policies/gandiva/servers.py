@@ -11,7 +11,9 @@ from typing import Generic, TypeVar, cast
 
 from dally.core.memory import Draft, Order, Table
 from dally.core.placement import Placement
+from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.core.shape import broken
 from dally.core.sharing import Group
 from dally.policies.gandiva.memory import Class, GandivaMemory
 
@@ -111,24 +113,26 @@ class Servers:
         """Turns on these GPUs, with those that are kept for jobs on trial."""
         return len(group.turns) + self._kept.get(group.placement, 0)
 
-    def lowest(self, wanted: Class, within: str | None = None) -> tuple[int, Group] | None:
-        """Turns and group with the fewest turns on servers of this affinity; `within`: inside one domain of a level."""
+    def lowest(self, wanted: Class, demand: Demand) -> tuple[int, Group] | None:
+        """Turns and group with the fewest turns on servers of this affinity, on GPUs where such a gang may be."""
         listed = self.classes.get(wanted)
         if not listed:
             return None
-        if within is None:
+        if demand.where is None or not demand.bound:
             return self._entry(listed[0])
-        return next((self._entry(entry) for entry in listed if self.inside(entry[1], within)), None)
+        return next((self._entry(entry) for entry in listed if self.may_be_on(entry[1], demand)), None)
 
     def any_part(self, within: str | None) -> bool:
         """Whether any GPUs of one server are inside one domain of a level."""
         topology = self.view.topology
         return within is None or topology.level_index(within) >= topology.machine_level
 
-    def inside(self, placement: Placement, within: str | None) -> bool:
-        """Whether these GPUs are inside one domain of a level; of none in particular everything is."""
-        topology = self.view.topology
-        return within is None or placement.level(topology) <= topology.level_index(within)
+    def may_be_on(self, placement: Placement, demand: Demand) -> bool:
+        """Whether such a gang may be on these GPUs: they are inside one domain of the level it must be inside of, and
+        of its shape."""
+        topology, within = self.view.topology, demand.within
+        inside = within is None or placement.level(topology) <= topology.level_index(within)
+        return inside and broken(topology, demand, placement) is None
 
     def sliced(self, wanted: Class) -> Iterator[Group]:
         """Groups of the class whose jobs take turns, the highest first."""

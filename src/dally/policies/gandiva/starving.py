@@ -51,7 +51,7 @@ class Starvation:
         for job in old:
             for kind in (job.demand.gpu_type,) if job.demand.gpu_type else draft.free.topology.gpu_types:
                 for among in self._together(draft, job.demand.within):
-                    servers = self._servers(draft, kind, job.gpus, among)
+                    servers = self._servers(draft, kind, job, among)
                     if servers:
                         self._clear(draft, servers, job)
                         return
@@ -66,12 +66,16 @@ class Starvation:
             for domain in topology.domains[topology.level_index(within)]:
                 yield topology.machines[domain.start : domain.stop]
 
-    def _servers(self, draft: Draft, kind: str, size: int, among: Sequence[Machine]) -> list[Machine]:
+    def _servers(self, draft: Draft, kind: str, job: ActiveJob, among: Sequence[Machine]) -> list[Machine]:
         """Where most is free first; none where those that can be cleared are too few."""
-        free = draft.free
-        usable = [machine for machine in among if machine.gpu_type == kind
+        free, size, nodes = draft.free, job.gpus, job.demand.nodes
+        allowed = -1 if job.demand.among is None else free.topology.among(job.demand.among)
+        usable = [machine for machine in among if machine.gpu_type == kind and allowed >> machine.index & 1
                   and all(self._may_go(draft, member) for member in draft.groups.residents(machine.index))]
         usable.sort(key=lambda m: (m.gpus < size, -free.masks[m.index].bit_count(), -m.gpus, m.index))
+        if nodes is not None:
+            roomy = [machine for machine in usable if self._reach(draft, machine) >= size // nodes][:nodes]
+            return roomy if len(roomy) == nodes else []
         chosen, found = [], 0
         for machine in usable:
             reach = self._reach(draft, machine)
@@ -96,18 +100,22 @@ class Starvation:
 
     def _clear(self, draft: Draft, servers: list[Machine], job: ActiveJob) -> None:
         """Preempt who is in the way, whole groups at a time, until the gang fits on these servers."""
-        def room() -> int:
-            return sum(draft.free.masks[machine.index].bit_count() for machine in servers)
+        most = job.gpus if job.demand.nodes is None else job.gpus // job.demand.nodes  # of any one of them
+
+        def enough(machine: Machine) -> bool:
+            if job.demand.nodes is not None:
+                return draft.free.masks[machine.index].bit_count() >= most
+            return sum(draft.free.masks[each.index].bit_count() for each in servers) >= job.gpus
 
         for machine in servers:
             for group in list(draft.groups.on(machine.index)):
-                if room() < job.gpus:
+                if not enough(machine):
                     for member in list(group.members):
                         draft.preempt(draft.view.job(member))
         left, slices = job.gpus, []
         for machine in servers:
             mask = draft.free.masks[machine.index]
-            part = lowest_gpus(mask, min(left, mask.bit_count()))
+            part = lowest_gpus(mask, min(left, most, mask.bit_count()))
             left -= part.bit_count()
             if part:
                 slices.append((machine.index, part))

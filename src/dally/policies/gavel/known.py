@@ -4,7 +4,10 @@ estimates."""
 from __future__ import annotations
 
 from dally.core.active import ActiveJob
+from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.core.shape import fits_empty
+from dally.core.topology import Topology
 
 
 class Known:
@@ -24,11 +27,11 @@ class Known:
         self.step, self.total = 1.0, total
         if total is not None and steps is not None and steps > 0 and total > 0:
             self.step, self.total = total / steps, steps
-        wanted, within = job.demand.gpu_type, job.demand.within
-        only_where_it_fits |= within is not None
+        wanted = job.demand.gpu_type
+        only_where_it_fits |= job.demand.bound
         self.rates = tuple(
             self._rate(view, job, kind, near)
-            if wanted in (None, kind) and (not only_where_it_fits or view.topology.capacity(kind, within) >= job.gpus)
+            if wanted in (None, kind) and (not only_where_it_fits or _fits(view.topology, job.demand, kind))
             else 0.0
             for kind, near in columns
         )
@@ -48,3 +51,9 @@ class Known:
         if self.total is None:
             return max(done, at_least, 1.0)
         return max(self.total - done, 0.0)
+
+
+def _fits(topology: Topology, demand: Demand, kind: str) -> bool:
+    if demand.shaped:
+        return fits_empty(topology, demand._replace(gpu_type=kind))
+    return topology.capacity(kind, demand.within) >= demand.gpus

@@ -31,8 +31,8 @@ class Partners:
         """Pairs of the members, by their positions: at most `most` with any of them."""
         kinds: dict[Kind, list[int]] = {}
         for place, member in enumerate(listed):
-            if member.job.demand.within is not None:
-                continue  # ours: who must be inside one domain goes alone, it could not follow every partner
+            if member.job.demand.bound:
+                continue  # ours: who must be in certain places goes alone, it could not follow every partner
             kinds.setdefault(kind_of(member.job), []).append(place)
         found: list[tuple[float, Kind, Kind, Together]] = []
         for one, other in combinations_with_replacement(kinds, 2):

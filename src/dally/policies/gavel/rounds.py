@@ -165,7 +165,7 @@ class Placer:
     def _stays(self, view: View, job: ActiveJob, column: int) -> bool:
         assert job.placement is not None
         kind, near = self.columns.all[column]
-        return gpu_type_of(view, job) == kind and (not near or self.is_near(job.placement, kind))
+        return gpu_type_of(view, job) == kind and (not near or job.demand.shaped or self.is_near(job.placement, kind))
 
     def is_near(self, placement: Placement, kind: str) -> bool:
         """Whether these GPUs are as near each other as "consolidated" asks for, where that is asked."""
@@ -173,7 +173,7 @@ class Placer:
 
     def _place(self, free: FreeGpus, job: ActiveJob, column: int) -> Placement | None:
         kind, near = self.columns.all[column]
-        if self.strict and near:
+        if self.strict and near and not job.demand.shaped:
             level = self._innermost(job.gpus, kind)  # not outside a level it must be in, or its rate is 0
             return place_within(free, free.pools[kind], job.gpus, level, tight=True)
         return place_best_fit(free, Demand(job.gpus, kind, job.demand.where))

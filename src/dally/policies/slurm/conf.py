@@ -22,6 +22,7 @@ _NO_LIMIT = ("unlimited", "infinite", "none", "-1")
 _PARAMETERS: dict[str, tuple[str, float | None]] = {
     "bf_interval": ("bf_interval", 1.0), "bf_window": ("bf_window", 60.0), "bf_resolution": ("bf_resolution", 1.0),
     "bf_max_job_test": ("bf_max_job_test", None), "bf_max_job_start": ("bf_max_job_start", None),
+    "bf_job_part_count_reserve": ("bf_job_part_count_reserve", None),
     "default_queue_depth": ("default_queue_depth", None), "sched_interval": ("sched_interval", 1.0),
     "batch_sched_delay": ("batch_sched_delay", 1.0), "max_switch_wait": ("max_switch_wait", 1.0),
 }  # fmt: skip

@@ -29,13 +29,17 @@ class Answer(NamedTuple):
 
 
 def will_run(nodes: Nodes, room: RoomLater, ends: Sequence[End], demand: Demand, partition: Partition, allowed: int,
-             near: str | None, now: float) -> Answer | None:  # fmt: skip
+             near: str | None, now: float, one_by_one: bool = False) -> Answer | None:  # fmt: skip
     """The jobs on these nodes are let end one after the other, those that end close together at once, until it fits.
 
     The later, the coarser: a start may be foreseen too late, and never too early as long as limits are kept."""
-    for together in groups([end for end in ends if end.nodes & allowed]):
+    wanted = nodes.wanted(demand, partition, allowed)
+    there = [end for end in ends if end.nodes & allowed]
+    for together in ([end] for end in there) if one_by_one else groups(there):
         for end in together:
             room.give(end.placement)
+        if not any((room.at_least(each.gpus) & where).bit_count() >= each.nodes for each, where in wanted):
+            continue
         chosen = nodes.find(room, demand, partition, allowed, near)
         if chosen is not None:
             last = together[-1].time

@@ -128,11 +128,12 @@ class Nodes:
         return found
 
     def shape(self, demand: Demand, kind: str, partition: Partition) -> Shape | None:
-        """The fewest nodes that can hold it with the same number of GPUs on each, where there are such nodes;
-        otherwise any. None where the partition cannot hold it at all."""
+        """As many nodes as it says; else the fewest that can hold it with the same number of GPUs on each, where there
+        are such nodes; otherwise any. None where the partition cannot hold it at all."""
         key = (demand, kind, partition.name)
         if key not in self._shapes:
-            self._shapes[key] = self._shape(demand, self.kinds.get(kind, 0) & self.of(partition))
+            among = self.all if demand.among is None else self.topology.among(demand.among)
+            self._shapes[key] = self._shape(demand, self.kinds.get(kind, 0) & self.of(partition) & among)
         return self._shapes[key]
 
     def _shape(self, demand: Demand, where: int) -> Shape | None:
@@ -140,6 +141,11 @@ class Nodes:
         most, wanted = max(sizes, default=0), demand.gpus
         if sum(sizes) < wanted:
             return None
+        if demand.nodes is not None:
+            each = wanted // demand.nodes
+            enough = any(sum(self.topology.machines[m].gpus >= each for m in bits(where & domain)) >= demand.nodes
+                         for domain in self._domains(demand))  # fmt: skip
+            return Shape(demand.nodes, each) if enough else None
         if wanted <= most:
             return Shape(1, wanted)
         nodes = -(-wanted // most)
@@ -168,6 +174,8 @@ class Nodes:
             if shape is None:
                 continue
             open_to = room.at_least(shape.gpus if shape.nodes else 1) & self.kinds[kind] & allowed & self.of(partition)
+            if demand.among is not None:
+                open_to &= self.topology.among(demand.among)
             if demand.within is not None and self.in_island(demand):
                 open_to = self._with_island(room, demand.gpus, open_to)
             for domain in sorted(self._domains(demand), key=lambda d: (open_to & d).bit_count()):
@@ -175,6 +183,18 @@ class Nodes:
                 if chosen is not None and (near is None or self._together(chosen, near)):
                     return chosen
         return None
+
+    def wanted(self, demand: Demand, partition: Partition, allowed: int) -> list[tuple[Shape, int]]:
+        """What must be free before `find` can succeed: by GPU type, so many of these nodes with so many GPUs."""
+        found = []
+        for kind in (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types:
+            shape = self.shape(demand, kind, partition)
+            if shape is not None:
+                where = self.kinds[kind] & allowed & self.of(partition)
+                if demand.among is not None:
+                    where &= self.topology.among(demand.among)
+                found.append((shape if shape.nodes else Shape(1, 1), where))
+        return found
 
     def in_island(self, demand: Demand) -> bool:
         return demand.within is not None and self.topology.level_index(demand.within) < self.topology.machine_level
@@ -218,6 +238,9 @@ class Nodes:
                 if enough(lightest):
                     break
         yield from bits(first)  # all of those that are lighter than the last group that is needed
+        if self.settings.topology == "order":
+            yield from bits(lightest & ~first)
+            return
         wanted = nodes - first.bit_count()
         leaves = self._members[self.leaf_level] if self.settings.topology == "tree" else _runs(lightest)
         rest = lightest & ~first

@@ -43,6 +43,10 @@ class Slurm(PolicyBase):
         bf_window: float = option(86400.0, "how far into the future it plans", unit="s", source=_DOCS)
         bf_resolution: float = option(60.0, "the grid of its plans", unit="s", source=_DOCS)
         bf_max_job_test: int = option(500, "jobs it tests in one pass", source=_DOCS)
+        bf_job_part_count_reserve: int = option(
+            0, "jobs of each partition that get reservations, the first in order; 0: all it tests", source=_DOCS)
+        one_by_one: bool = option(False, "plans look at every end of a limit; false: at groups of them, the later the "
+                                  "larger, as Slurm does")  # fmt: skip
         default_queue_depth: int = option(100, "jobs the main scheduler tests in one pass", source=_DOCS)
         sched_interval: float = option(60.0, "time between two passes of it over the whole queue", unit="s",
                                        source=_DOCS)  # fmt: skip
@@ -66,7 +70,9 @@ class Slurm(PolicyBase):
         tenant: Literal["partition", "qos", "account"] = option("partition", "what a job's tenant is")
         tiers: tuple[str, ...] = option((), "PriorityTier of partitions or priority of QOS, as high:10/low:1")
         preempt: Literal["off", "partition", "qos"] = option("off", "who may preempt: PreemptType", source=_DOCS)
-        topology: Literal["tree", "flat"] = option("tree", "topology/tree, or none", source=_DOCS)
+        topology: Literal["tree", "flat", "order"] = option(
+            "tree", "topology/tree, or none (flat); order: the first nodes in their order, as other schedulers do",
+            source=_DOCS)  # fmt: skip
         default_time: float = option(0.0, "DefaultTime of jobs that declare no limit; 0: none", unit="s", source=_DOCS)
         nodes: Literal["fewest", "any"] = option(
             "fewest", "a gang larger than a node asks for as many GPUs on each of the fewest nodes, or for any")
@@ -93,7 +99,7 @@ class Slurm(PolicyBase):
 
     def notes(self, memory: SlurmMemory) -> tuple[str, ...]:
         return ("not imitated: CPUs, memory and licenses, dependencies, arrays, advance reservations, limits of "
-                "accounts and QOS, jobs of several partitions; jobs are not ended at their limits", *self._notes)
+                "accounts and QOS, jobs of several partitions; a MaxTime alone ends no job", *self._notes)
 
     # --- what happened --------------------------------------------------------------------------------------
 
@@ -175,10 +181,10 @@ def _settings(options: Any) -> tuple[Settings, list[str]]:
         notes.append(f"{Path(options.conf).name}: its partitions are left out, since tenants are {options.tenant}s")
         settings = replace(settings, partitions={})
     usual = Slurm.Options()
-    same = ("backfill", "bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", "default_queue_depth",
-            "sched_interval", "batch_sched_delay", "max_switch_wait", "weight_age", "weight_fairshare",
-            "weight_jobsize", "weight_partition", "weight_qos", "max_age", "decay_half_life", "calc_period",
-            "favor_small", "fair_tree", "preempt", "topology")  # fmt: skip
+    same = ("backfill", "bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", "bf_job_part_count_reserve",
+            "one_by_one", "default_queue_depth", "sched_interval", "batch_sched_delay", "max_switch_wait", "weight_age",
+            "weight_fairshare", "weight_jobsize", "weight_partition", "weight_qos", "max_age", "decay_half_life",
+            "calc_period", "favor_small", "fair_tree", "preempt", "topology")  # fmt: skip
     given = {name: getattr(options, name) for name in same if getattr(options, name) != getattr(usual, name)}
     if options.priority != usual.priority:
         given["multifactor"] = True
@@ -202,7 +208,7 @@ def _refuse_idle(options: Any, settings: Settings) -> None:
     usual = Slurm.Options()
     weighed = settings.multifactor and options.own_priority != "set"
     fair, timed = weighed and bool(settings.weight_fairshare), weighed and settings.ages
-    plans = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test")
+    plans = ("bf_interval", "bf_window", "bf_resolution", "bf_max_job_test", "bf_job_part_count_reserve")
     weights = ("weight_age", "weight_fairshare", "weight_jobsize", "weight_partition", "weight_qos")
     rules: list[tuple[tuple[str, ...], bool, str]] = [
         (plans, settings.backfill, "there is no backfill"),

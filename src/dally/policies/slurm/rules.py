@@ -26,10 +26,14 @@ class SlurmRules:
         self._factors = [each.job_factor for each in settings.partitions.values()]
 
     def partition(self, job: ActiveJob) -> Partition:
-        return self.settings.partition(job.job.tenant if self.tenant == "partition" else None)
+        return self._partition(job.job)
+
+    def _partition(self, job: Job) -> Partition:
+        """The one it was submitted to; its tenant where it does not say and tenants are partitions."""
+        return self.settings.partition(job.partition or (job.tenant if self.tenant == "partition" else None))
 
     def tier(self, job: Job) -> int:
-        return self.settings.partition(job.tenant if self.tenant == "partition" else None).tier
+        return self._partition(job).tier
 
     def level(self, job: Job) -> int:
         """By which jobs may preempt others: the tier of their partition, or the priority of their QOS."""

@@ -31,6 +31,8 @@ class Settings:
     bf_resolution: float = 60.0
     bf_max_job_test: int = 500
     bf_max_job_start: int = 0  # 0: as many as fit
+    bf_job_part_count_reserve: int = 0  # jobs of each partition that get reservations; 0: all that are tested
+    one_by_one: bool = False  # plans look at every end of a limit, and not at groups of them
     default_queue_depth: int = 100
     sched_interval: float = 60.0
     batch_sched_delay: float = 3.0

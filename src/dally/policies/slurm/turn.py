@@ -17,7 +17,7 @@ from dally.policies.slurm.ends import Answer, End, will_run
 from dally.policies.slurm.memory import SlurmMemory
 from dally.policies.slurm.nodes import Chosen, Nodes, RoomLater, RoomNow, nodes_of
 from dally.policies.slurm.rules import SlurmRules
-from dally.policies.slurm.settings import Partition
+from dally.policies.slurm.settings import EVERYWHERE, Partition
 from dally.policies.slurm.space import Space
 
 TOLD = 10  # so many jobs at the head of the queue are told when and where they are planned to start
@@ -44,6 +44,8 @@ class Turn:
         self.blocked: set[Demand] = set()  # of the first of each partition that did not fit
         self.looked = False  # whether the main scheduler has been through the queue
         self._ends: list[End] | None = None
+        self._counts: list[int] = []
+        self._counted: tuple[int, int] | None = None
 
     def queue(self) -> Iterator[ActiveJob]:
         """Waiting jobs in order, one by one; nobody has to sort them all."""
@@ -162,9 +164,12 @@ class Turn:
         space = Space(self.now, settings.bf_window, settings.bf_resolution, self.up)
         before, more = len(self.starts), False
         last, shortest = self._last_that_fits()
+        final = max(last.values(), default=-1)
+        wanted: dict[str, int] = {}  # by partition, up to where in the order its jobs are worth a test
         seen: set[str] = set()
+        reserved: dict[str, int] = {}  # by partition, jobs that a reservation was made for
         for place, job in enumerate(self.queue()):
-            if place > last and place >= TOLD:
+            if place > final and place >= TOLD:
                 break  # nobody further back fits even into all that is free: whatever is reserved, nobody starts
             if place >= TOLD and not self._gap(space, shortest):
                 break  # every node with a free GPU is reserved too soon for the shortest of them
@@ -174,7 +179,9 @@ class Turn:
             if settings.bf_max_job_start and len(self.starts) - before >= settings.bf_max_job_start:
                 more = True
                 break
-            planned = self._test(job, space)
+            if place >= TOLD and place > self._until(job, last, wanted):
+                continue  # nor does anybody whose nodes it could reserve
+            planned = self._test(job, space, reserved)
             if planned is not None and place < TOLD:
                 seen.add(job.id)
                 self._tell(job, planned, first=place == 0)
@@ -190,14 +197,23 @@ class Turn:
             return True
         return space.opening(self.now, self.now + shortest, self.room.at_least(1) & self.up)[0] != 0
 
-    def _last_that_fits(self) -> tuple[int, float]:
-        """The place in the order of the last job that free GPUs would hold if nothing were reserved (−1: nobody), and
-        the shortest limit of such jobs."""
+    def _until(self, job: ActiveJob, last: dict[str, int], known: dict[str, int]) -> int:
+        """The place of the last job that could start on nodes of its partition."""
+        partition = self.rules.partition(job)
+        if partition.name not in known:
+            mine = self.nodes.of(partition)
+            known[partition.name] = max((place for name, place in last.items()
+                                         if self.nodes.of(self.settings.partition(name)) & mine), default=-1)
+        return known[partition.name]
+
+    def _last_that_fits(self) -> tuple[dict[str, int], float]:
+        """By partition, the place in the order of its last job that free GPUs would hold if nothing were reserved;
+        and the shortest limit of such jobs."""
         if self.settings.preempt != "off":
-            return len(self.view.waiting), 0.0
+            return {name: len(self.view.waiting) for name in (*self.settings.partitions, EVERYWHERE)}, 0.0
         shortest = math.inf
         fits: dict[tuple[Demand, str], bool] = {}
-        last = -1
+        last: dict[str, int] = {}
         for place, job in enumerate(self.queue()):
             if place >= self.settings.bf_max_job_test:
                 break
@@ -207,15 +223,21 @@ class Turn:
             if found is None:
                 found = fits[key] = self.nodes.find(self.room, job.demand, partition, self.up, None) is not None
             if found:
-                last = place
+                last[partition.name] = place
                 shortest = min(shortest, self.rules.limit(self.view, job))
         return last, shortest
 
-    def _test(self, job: ActiveJob, space: Space) -> Answer | None:
+    def _test(self, job: ActiveJob, space: Space, reserved: dict[str, int]) -> Answer | None:
         """Start it, or reserve nodes for it; the plan made for it, where there is one."""
         partition, limit = self.rules.partition(job), self.rules.limit(self.view, job)
         mine = self.nodes.of(partition) & self.up
         near = self.near(job)
+        most = self.settings.bf_job_part_count_reserve
+        if most and reserved.get(partition.name, 0) >= most:  # it starts now or is not planned at all
+            allowed, _ = space.opening(self.now, self.now + limit, mine)
+            if allowed:
+                self.start_now(job, partition, allowed)
+            return None
         later: float | None = self.now
         while later is not None:
             begin = later
@@ -239,6 +261,7 @@ class Turn:
                     return None
                 continue
             space.reserve(taken, start, start + limit)
+            reserved[partition.name] = reserved.get(partition.name, 0) + 1
             return Answer(start, answer.chosen)
         return None
 
@@ -248,8 +271,16 @@ class Turn:
             return Answer(self.now, chosen)
         if self.settings.preempt != "off" and (found := self._with_preemption(job, partition, allowed, near)):
             return Answer(self.now, found)
-        room = RoomLater([mask.bit_count() for mask in self.free.masks])
-        return will_run(self.nodes, room, self.ends(), job.demand, partition, allowed, near, self.now)
+        room = RoomLater(list(self._free_counts()))
+        return will_run(self.nodes, room, self.ends(), job.demand, partition, allowed, near, self.now,
+                        self.settings.one_by_one)  # fmt: skip
+
+    def _free_counts(self) -> list[int]:
+        """Free GPUs by machine; counted again once somebody has started or left."""
+        key = len(self.starts), len(self.evicted)
+        if self._counted != key:
+            self._counts, self._counted = [mask.bit_count() for mask in self.free.masks], key
+        return self._counts
 
     def _with_preemption(self, job: ActiveJob, partition: Partition, allowed: int, near: str | None) -> Chosen | None:
         behind = self.rules.lesser(self.view, self.memory, job, self.evicted)

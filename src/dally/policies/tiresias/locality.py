@@ -56,8 +56,7 @@ class Lanes:
 
     def _lane(self, job: ActiveJob) -> Lane:
         """Who says itself where it must be is not held to anything more."""
-        where = job.demand.where
-        free = where is None or where.within is None
+        free = job.demand.where is None or not job.demand.bound
         return (job.demand, job.gpus > 1 and free and self.packing.verdict(job.job).picky)
 
     def astray(self, view: View) -> list[ActiveJob]:
@@ -73,7 +72,7 @@ class Lanes:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
         picky, because = self.packing.verdict(job.job)
         need = job.gpus
-        if job.demand.where is not None and job.demand.within is not None:
+        if job.demand.where is not None and job.demand.bound:
             return Wait(job.id, waits_for_gpus(job.demand).reason)
         if need == 1 or not picky:
             said = "" if need == 1 else f"; {because}, so it takes any GPUs"
@@ -165,7 +164,7 @@ def _whatever(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Pl
     found = place_best_fit(free, demand)
     if found is not None:
         return found
-    if demand.where is not None and demand.within is not None:
+    if demand.where is not None and demand.bound:
         victims = make_room(free, demand, running.behind(key))
         _evict(free, running, victims or [])
         return None if victims is None else place_best_fit(free, demand)

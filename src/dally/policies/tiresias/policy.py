@@ -17,6 +17,7 @@ from dally.core.ranking import Rank
 from dally.core.told import DISTRIBUTION
 from dally.policies.options import option, unless, when, written
 from dally.policies.placing import RULES
+from dally.policies.preempting import Preempting, preempting, with_leases
 from dally.policies.tiresias.continuous import Continuous
 from dally.policies.tiresias.gittins import ReleasedIndex, read_distribution
 from dally.policies.tiresias.memory import Placing, Service
@@ -78,11 +79,13 @@ class Tiresias(PolicyBase):
         variant: Literal["paper", "released", "dally-paper"] = option(
             "paper", "the paper; the released simulator, late timers included; what Dally was compared with",
             source="NSDI'19; released simulator; arXiv 2401.16492")  # fmt: skip
+        preempt: Preempting = preempting(unless("variant=released is what was released", variant="released"))
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.rules: Released | Queues | Continuous = _rules(options)
         self.name = written(self.title, options)
+        self.preempts = options.preempt != "never"
         self.uses = frozenset(() if options.distribution is None else {DISTRIBUTION})
 
     def new_memory(self) -> Memory:
@@ -98,7 +101,7 @@ class Tiresias(PolicyBase):
         return self.rules.rank(view, memory, job, now)
 
     def plan(self, view: View, memory: Any, now: float) -> Plan:
-        return self.rules.plan(view, memory, now)
+        return with_leases(self.rules.plan(view, memory, now), view, self.options.preempt)
 
 
 def _rules(options: Tiresias.Options) -> Released | Queues | Continuous:

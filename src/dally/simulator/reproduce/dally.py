@@ -226,6 +226,6 @@ def compare(made: Experiment, policies: Sequence[str] = POLICIES, *, workers: in
     order = sorted(range(len(policies)), key=lambda index: policies[index] != TIRESIAS)
     runs = run_all(made, [policies[index] for index in order], workers=workers, report=report)
     if len(runs) < len(policies) or not all(run.complete for run in runs):
-        raise UserError("interrupted before every policy had run")
+        raise KeyboardInterrupt  # it was pressed before every policy had run
     back = dict(zip(order, runs, strict=True))
     return [run for index in range(len(policies)) if isinstance(run := back[index], TimedRun)]

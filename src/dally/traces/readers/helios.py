@@ -53,7 +53,8 @@ def _read(source: Source, title: str) -> Trace:
             assembly.rows.append(
                 Row(name, life.submit, asked[0], life.duration, line, gpu_fraction=asked[1],
                     model=known(extra.get("model")), user=known(extra.get("user")), tenant=known(extra.get("vc")),
-                    ending=life.ending, cancel_at=life.cancel_at)
+                    ending=life.ending, cancel_at=life.cancel_at,
+                    start=began[0] if began is not None and life.duration is not None else None)
             )  # fmt: skip
     return assembly.finish(from_first=True, wall_clock=True)
 

@@ -62,7 +62,8 @@ def _read(source: Source) -> Trace:
             wanted = None
         assembly.rows.append(
             Row(name, came, asked[0], duration, line, gpu_fraction=asked[1], gpu_type=wanted,
-                tenant=known(fields[qos]) if qos is not None else None, ending=ending, cancel_at=cancel_at)
+                tenant=known(fields[qos]) if qos is not None else None, ending=ending, cancel_at=cancel_at,
+                start=began if duration is not None else None)
         )  # fmt: skip
     return assembly.finish(from_first=True)
 

@@ -69,12 +69,14 @@ def _row(assembly: Assembly, name: str, entry: dict[str, Any]) -> Row | None:
         assembly.drop(NO_MACHINES, None, name)
         return None
     lengths: list[float] = []
+    starts: list[float] = []
     reversed_times = 0
     for attempt in attempts:
         times = attempt if isinstance(attempt, dict) else {}
         start, end = moment(times.get("start_time")), moment(times.get("end_time"))
         if start is not None and end is not None and end[0] >= start[0]:
             lengths.append(end[0] - start[0])
+            starts.append(start[0])
         elif start is not None and end is not None:
             reversed_times += 1
     if not lengths:
@@ -85,7 +87,7 @@ def _row(assembly: Assembly, name: str, entry: dict[str, Any]) -> Row | None:
     assembly.zoned = submit[1]
     return Row(name, submit[0], gpus, sum(lengths), user=known(entry.get("user")), tenant=known(entry.get("vc")),
                ending=_ENDINGS.get(str(entry.get("status")), Ending.COMPLETED), failures=failure_points(lengths),
-               ran_on=ran_on, means=DurationMeans.AS_PLACED)  # fmt: skip
+               ran_on=ran_on, means=DurationMeans.AS_PLACED, start=min(starts))  # fmt: skip
 
 
 READERS = (Reader("philly-json", "Philly JSON", _recognises, _read),)

@@ -102,6 +102,9 @@ def _records(assembly: Assembly, jobs: list[Any]) -> Iterator[Record]:
             tenant=known(job.get("account")) or known(job.get("partition")),
             priority=int(_number(job.get("priority")) or 0), eligible=eligible,
             suspended=_number(times.get("suspended")) or 0.0,
+            name=known(job.get("name")), partition=known(job.get("partition")), qos=known(job.get("qos")),
+            node_count=int(_number(job.get("allocation_nodes")) or 0) or None,
+            constraint=known(job.get("constraints")), exclusive=_exclusive(job),
         )  # fmt: skip
 
 
@@ -124,7 +127,15 @@ def _controllers(job: dict[str, Any], index: int) -> Record:
         limit=minutes * 60 if minutes is not None and minutes > 0 else None, nodes=known(job.get("nodes")),
         user=known(job.get("user_name")), tenant=known(job.get("account")) or known(job.get("partition")),
         priority=int(_number(job.get("priority")) or 0), eligible=eligible,
+        name=known(job.get("name")), partition=known(job.get("partition")), qos=known(job.get("qos")),
+        node_count=int(nodes), constraint=known(job.get("features")), exclusive=_exclusive(job),
     )  # fmt: skip
+
+
+def _exclusive(job: dict[str, Any]) -> bool:
+    """`exclusive` is a list of flags since 23.11; before, `shared` said "none"."""
+    flags = job.get("exclusive")
+    return flags is True or (isinstance(flags, list) and "true" in flags) or job.get("shared") in ("none", ["none"])
 
 
 def _controllers_name(job: dict[str, Any], index: int) -> str:

@@ -36,7 +36,8 @@ def _read(source: Source) -> Trace:
         lack = ", ".join([*missing, *([] if any(n in columns for n in _TELLS_GPUS) else ["AllocTRES"])])
         raise UserError(
             f"{source.shown} is sacct output without {lack}; ask for it with"
-            " sacct -P -o JobID,Submit,Start,End,State,AllocTRES,ReqTRES,TimelimitRaw,User,Account,NodeList"
+            " sacct -P -o JobID,Submit,Start,End,State,AllocTRES,ReqTRES,TimelimitRaw,User,Account,NodeList,"
+            "Partition,QOS,JobName,NNodes,Eligible,Constraints"
         )
     add_records(assembly, _records(assembly, source, dialect))
     return assembly.finish(from_first=True, wall_clock=True)
@@ -86,6 +87,9 @@ def _records(assembly: Assembly, source: Source, dialect: Dialect) -> Iterator[R
             nodes=field(fields, "nodelist"), user=field(fields, "user"),
             tenant=field(fields, "account", "partition"), priority=int(priority) if priority is not None else 0,
             eligible=eligible and eligible[0], suspended=elapsed(field(fields, "suspended")) or 0.0,
+            name=field(fields, "jobname"), partition=field(fields, "partition"), qos=field(fields, "qos"),
+            node_count=int(number(field(fields, "allocnodes", "nnodes", "reqnodes")) or 0) or None,
+            constraint=field(fields, "constraints"),
         )  # fmt: skip
     if steps:
         assembly.notes.append(f"{steps} job steps (such as 123.batch) belong to their jobs and were passed over")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dally.catalog.clusters.hostlist import expand
+from dally.catalog.clusters.slurm_sets import FEATURE
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
 from dally.traces.assembly import NO_GPUS, Assembly, Row
@@ -21,6 +22,7 @@ _PARTS = 7
 _OPTION = re.compile(
     r"(?:^|\s)(--gpus-per-node|--gpus-per-task|--gpus|--gres|--ntasks|-G|-n)(?:[=\s]+|(?<=-[Gn]))(\S+)"
 )
+_CONSTRAINT = re.compile(r"^[\w.:-]+(?:[&|,][\w.:-]+)*$")
 _CLOCK = 60.0  # seconds by which a stated run time may differ from the times: requeues, rounding
 ELIGIBLE_LATER = "could not start when it was submitted (held, or waiting for another job): arrives when it could"
 CLOCK_CHANGED = "its clock was put forward or back while it ran, or it was suspended: its stated run time is used"
@@ -46,6 +48,12 @@ class Record:
     priority: int = 0
     eligible: float | None = None  # when it could have started
     suspended: float = 0.0
+    name: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    node_count: int | None = None  # nodes it had, or asked for
+    constraint: str | None = None  # features its nodes must have
+    exclusive: bool = False
 
 
 def gpus_in(tres: str) -> tuple[float, str | None]:
@@ -137,16 +145,34 @@ def _row(assembly: Assembly, attempts: list[Record]) -> Row | None:
         lengths = [*earlier, duration or 0.0]
         duration, cancel_at = sum(lengths), None
         failures = failure_points(lengths)
+    submitted: float | None = None
     if last.eligible is not None and last.eligible > submit and not failures and (
             last.start is None or last.eligible <= last.start) and (cancel_at is None or last.eligible <= cancel_at):
         assembly.repair(ELIGIBLE_LATER, last.line, last.id)
-        submit = last.eligible
+        submitted, submit = submit, last.eligible
     names = node_names(last.nodes) if last.nodes and life.duration is not None else None
     ran_on = tuple((name, gpus // len(names)) for name in names) if names and gpus % len(names) == 0 else ()
     return Row(last.id, submit, gpus, duration, last.line, gpu_fraction=fraction, gpu_type=last.gpu_type,
                user=last.user, tenant=last.tenant, priority=last.priority, declared_duration=last.limit,
                ending=life.ending, cancel_at=cancel_at, failures=failures, ran_on=ran_on,
-               means=DurationMeans.AS_PLACED if ran_on else DurationMeans.BEST_PLACEMENT)  # fmt: skip
+               means=DurationMeans.AS_PLACED if ran_on else DurationMeans.BEST_PLACEMENT,
+               name=last.name, partition=last.partition, qos=last.qos, nodes=_nodes(last, names, gpus),
+               among=features_of(last.constraint), exclusive=last.exclusive, limit=last.limit,
+               start=None if life.duration is None else next((each.start for each in attempts if each.start), None),
+               submitted=submitted)  # fmt: skip
+
+
+def _nodes(record: Record, names: list[str] | None, gpus: int) -> int | None:
+    """Nodes it was on, with as many GPUs on each; None where they are not known or do not divide evenly."""
+    count = len(names) if names else record.node_count
+    return count if count and gpus % count == 0 else None
+
+
+def features_of(constraint: str | None) -> str | None:
+    """`a100&ib` or `a100|v100` as sets of machines; None for counts and brackets, which are not kept."""
+    if constraint is None or not _CONSTRAINT.match(constraint):
+        return None
+    return re.sub(r"[^&|]+", lambda name: FEATURE + name[0], constraint.replace(",", "&"))
 
 
 def _length(attempt: Record) -> float:

@@ -72,7 +72,8 @@ def _read(source: Source) -> Trace:
         assembly.rows.append(
             Row(name, submit, asked[0], ran, line, declared_duration=_value(fields[8]), user=_label(fields[11]),
                 tenant=_label(fields[14]) or _label(fields[15]), cancel_at=cancel_at,
-                ending=_ENDINGS.get(status if status is not None else 1.0, Ending.COMPLETED))
+                ending=_ENDINGS.get(status if status is not None else 1.0, Ending.COMPLETED),
+                start=submit + wait if wait is not None and ran is not None else None)
         )  # fmt: skip
     assembly.notes.append("SWF counts processors: each is taken as one GPU")
     started = _START.search(source.text)

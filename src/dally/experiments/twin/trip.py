@@ -1,0 +1,107 @@
+"""The trip: history and cluster in; the back-test first, and then, measured by it, what would have been."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dally.core.errors import PlanError, RunError, UserError
+from dally.core.topology import Topology
+from dally.experiments.twin.backtest import BackTest, back_test
+from dally.experiments.twin.explaining import explanations
+from dally.experiments.twin.fitting import CANDIDATES, Fit, fit
+from dally.experiments.twin.history import History
+from dally.experiments.twin.replaying import replay
+from dally.experiments.twin.site import Site
+from dally.experiments.twin.verdict import CLOSE, OFF, Verdict, grade_of, judge
+from dally.experiments.twin.whatif import WhatIf, fabrics_instead, policies_instead, racks_more
+from dally.simulator.pool import Report
+from dally.simulator.scenario import Scenario
+from dally.simulator.sweep import Failure
+
+USUAL = ("fifo[backfill=easy]", "las", "dally")  # what-ifs where none are asked for
+NEARER = 0.9  # a fitted policy goes before the configured one where its misfit is below so much of the other's
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    history: History
+    topology: Topology
+    scenario: Scenario
+    how: str  # the present policy was come by
+    fit: Fit | None
+    test: BackTest
+    verdict: Verdict
+    explained: tuple[str, ...]
+    what_ifs: tuple[WhatIf, ...]
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is wanted beside history and cluster."""
+
+    present: str | None = None  # the policy that was at work, where somebody says so
+    conf: Path | None = None  # a slurm.conf
+    policies: tuple[str, ...] = USUAL
+    fabrics: tuple[str, ...] = ()
+    racks: tuple[str, ...] = ()  # of which there might be one more
+
+
+def make_twin(history: History, site: Site, scenario: Scenario, asked: Asked, *, workers: int | None = None,
+              report: Report | None = None) -> Twin:  # fmt: skip
+    """`scenario`: everything but trace and policy; its cluster is the site's, in memory."""
+    topology = scenario.cluster
+    assert isinstance(topology, Topology), "a twin's cluster is in memory: its partitions may be the record's"
+    present = scenario.having(knowledge="auto")  # the scheduler that was at work knew time limits, whoever is asked now
+    how, found, test = _present(history, present, asked, workers, report)
+    what_ifs: list[WhatIf] = []
+    failures: list[Failure] = []
+    others = [each for each in asked.policies if each != test.policy]
+    if others:
+        made, failed = policies_instead(history, scenario, others, test, workers=workers, report=report)
+        what_ifs, failures = what_ifs + made, failures + failed
+    if asked.racks:
+        made, failed = racks_more(history, present, topology, asked.racks, test.policy, test, workers=workers,
+                                  report=report)  # fmt: skip
+        what_ifs, failures = what_ifs + made, failures + failed
+    if asked.fabrics:
+        made, failed = fabrics_instead(history, present, site, asked.fabrics, test.policy, test, workers=workers,
+                                       report=report)  # fmt: skip
+        what_ifs, failures = what_ifs + made, failures + failed
+    return Twin(history, topology, scenario, how, found, test, judge(test),
+                tuple(explanations(history, topology, test)), tuple(what_ifs), tuple(failures))  # fmt: skip
+
+
+def _present(history: History, scenario: Scenario, asked: Asked, workers: int | None,
+             report: Report | None) -> tuple[str, Fit | None, BackTest]:  # fmt: skip
+    """How the present policy was come by, the fit where there was one, and the back-test. Jobs that had a part in
+    choosing the policy have none in the test."""
+    jobs = history.measured
+    if asked.present is not None:
+        return "named by whoever asked", None, back_test(history, replay(history, scenario, asked.present, jobs,
+                                                                         report=report), jobs)  # fmt: skip
+    if asked.conf is None:
+        found = fit(history, scenario, CANDIDATES, workers=workers, report=report)
+        rest = found.rest
+        return (f"no slurm.conf is given: of {len(found.tried)} policies the one that is least off on the first "
+                f"{found.fitted_on:,} jobs, and tested on the other {len(rest):,}", found,
+                back_test(history, replay(history, scenario, found.chosen, rest, report=report), rest))  # fmt: skip
+    configured = f"slurm[conf={asked.conf}]"
+    test = back_test(history, replay(history, scenario, configured, jobs, report=report), jobs)
+    how = f"configured by {asked.conf}"
+    if grade_of(test) == CLOSE:
+        return how, None, test
+    try:
+        others = CANDIDATES if grade_of(test) == OFF else ()
+        found = fit(history, scenario, (test.policy, *others), workers=workers, report=report)
+    except (UserError, PlanError, RunError):
+        return how, None, test
+    mine = next((each.off for each in found.tried if each.policy == test.policy), float("inf"))
+    if found.chosen == test.policy or found.tried[0].off > NEARER * mine:
+        return f"{how}; no other policy that was tried is much nearer to the record", found, test
+    rest = found.rest
+    nearer = back_test(history, replay(history, scenario, found.chosen, rest, report=report), rest)
+    return (f"the record does not look like {asked.conf}: on its first {found.fitted_on:,} jobs {found.chosen} is "
+            f"nearer (misfit {found.tried[0].off:.2f} against {mine:.2f}), and is tested on the other {len(rest):,}",
+            found, nearer)  # fmt: skip

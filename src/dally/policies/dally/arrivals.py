@@ -1,0 +1,34 @@
+"""The load that jobs bring, as measured: how many come, and what they would take if all of them ran near."""
+
+from __future__ import annotations
+
+from dally.core.memory import Memory, Table
+
+RECENT = 100  # arrivals that count: a load is that of some time, and durations differ by factors of a thousand
+_FEW = 10  # fewer say nothing
+
+
+class Arrivals(Memory):
+    """The last hundred, in a ring."""
+
+    arrived: int = 0
+    came: Table[int, tuple[float, float]]  # place in the ring → when it was submitted, GPU-seconds it needs near
+    offered: float = 0.0  # Σ of the latter
+
+    def arrive(self, time: float, gpu_seconds: float) -> None:
+        place = self.arrived % RECENT
+        before = self.came.get(place)
+        self.came[place] = (time, gpu_seconds)
+        self.offered += gpu_seconds - (0.0 if before is None else before[1])
+        self.arrived += 1
+
+    @property
+    def first_came(self) -> float:
+        """When the first of those that count was submitted."""
+        return self.came[self.arrived % RECENT if self.arrived >= RECENT else 0][0]
+
+    def rates(self, now: float) -> tuple[float, float]:
+        """Jobs and GPU-seconds per second; nothing as long as nobody can tell."""
+        count = min(self.arrived, RECENT)
+        span = now - self.first_came if count >= _FEW else 0.0
+        return (count / span, self.offered / span) if span > 0 else (0.0, 0.0)

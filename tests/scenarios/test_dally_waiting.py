@@ -1,0 +1,103 @@
+"""Waiting where nobody is preempted: what is given is given for good, so the load decides too."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from builders import Played, at, cluster, job, play
+from dally.core.active import ActiveJob
+from dally.core.job import Job
+from dally.core.plan import Start
+from dally.core.topology import Topology
+from dally.policies.dally.arrivals import RECENT, Arrivals
+from dally.policies.dally.forecast import Forecast, ValueMemory
+from dally.policies.dally.keeping import Kept
+from dally.policies.dally.waiting import Waiting
+
+SLOW = "level-penalty[rack=2,cluster=4]"  # two machines of a rack: twice as long
+TWO: Topology = cluster(1, 2, 4)
+LASTING = "dally[preempt=never]"
+
+
+def start(played: Played, job_id: str) -> tuple[float, int]:
+    time, action = played.of(Start, job_id)[0]
+    return time, len(action.placement.slices)  # type: ignore[union-attr]
+
+
+def test_the_load_is_that_of_the_last_hundred_arrivals() -> None:
+    seen = Arrivals()
+    for i in range(9):
+        seen.arrive(10.0 * i, 80.0)
+    assert seen.rates(100.0) == (0.0, 0.0)  # too few to say
+    seen.arrive(90.0, 80.0)
+    assert seen.rates(100.0) == (0.1, 8.0)
+    for i in range(RECENT):
+        seen.arrive(1000.0 + i, 5.0)
+    assert seen.rates(1100.0) == (1.0, 5.0)
+    assert len(seen.came) == RECENT
+
+
+def test_who_is_through_before_the_kept_gpus_are_needed_may_use_them_and_so_may_who_fits_beside() -> None:
+    kept = Kept(100.0, 3)
+    assert kept.leaves(8, 100.0) and not kept.leaves(4, 101.0)
+    assert kept.leaves(2, 500.0)
+    kept.take(2, 500.0)
+    assert not kept.leaves(2, 500.0) and kept.leaves(1, 500.0)
+    kept.take(8, 90.0)
+    assert kept.spare == 1
+
+
+def rule(load: float, *, lasting: bool = True, waiting: int = 1, opens: float = math.inf) -> Waiting:
+    """On 8 GPUs, at 1000 s: twenty jobs have come that bring this load; far GPUs are twice as slow."""
+    memory = ValueMemory()
+    for i in range(20):
+        memory.arrive(50.0 * i, load * 8 * 1000 / 20)
+    forecast = SimpleNamespace(
+        now=1000.0, tiers=SimpleNamespace(gpus=8), memory=memory, view=SimpleNamespace(waiting=[None] * waiting),
+        run_time=lambda job, placement: 200.0, run_time_at=lambda job, tier: 100.0,
+        opening=lambda demand, tier, ahead: opens)  # fmt: skip
+    return Waiting("value", cast(Forecast, forecast), [], lasting=lasting)
+
+
+GANG = ActiveJob(Job("g", 1000.0, 2), 0, 1000.0)
+FAR = at((0, 1), (1, 1))
+
+
+@pytest.mark.parametrize(("load", "declines"), [(0.4, False), (0.49, False), (0.51, True), (1.5, True)])
+def test_no_gang_takes_what_is_so_slow_that_all_of_them_together_would_be_too_much(load: float, declines: bool) -> None:
+    said = rule(load).rather(GANG, FAR, 0, 1)
+    assert (said is not None) is declines
+    assert rule(load, lasting=False).rather(GANG, FAR, 0, 1) is None  # it can be moved later
+    if said is not None:
+        assert said.slower == 2.0
+        # if nobody else comes, the load at that time is just low enough
+        assert load * 1000.0 / said.until == pytest.approx(0.5)
+
+
+def test_where_placements_last_those_who_come_before_the_queue_is_served_count_as_well() -> None:
+    # ten others wait with 8 · 100 s of work between them: S = 100 s · (1 + 2 · 10 / 8), and more for those who come
+    free, lasting = rule(0.4, lasting=False, waiting=11), rule(0.4, waiting=11)
+    for each in (free, lasting):
+        each.forecast.memory.backlog = 800.0
+    assert free.pressure == 10 / 8
+    assert lasting.pressure == pytest.approx((10 + 0.02 * 100 / 0.6) / 8)
+
+
+@pytest.mark.parametrize(("waits", "expected"), [("never", (1.0, 2)), ("always", (900.0, 1)), ("200s", (201.0, 2))])
+def test_how_long_a_gang_waits_can_be_said(waits: str, expected: tuple[float, int]) -> None:
+    specs = [job("x", 3, 900), job("y", 3, 2000), job("g", 2, 100, 1.0)]
+    assert start(play(specs, TWO, f"dally[waits={waits},preempt=never]", network=SLOW), "g") == expected
+
+
+def test_short_jobs_pass_a_wide_one_that_has_starved_as_long_as_that_does_not_put_it_off() -> None:
+    # two long jobs end at 9000 and 20,000 s; the wide one needs both machines and starves for far more than ten leases
+    specs = [job("a", 4, 9000), job("b", 4, 20_000), job("wide", 8, 10, 1),
+             job("short", 2, 1000, 10_000), job("long", 2, 15_000, 10_000)]  # fmt: skip
+    played = play(specs, TWO, LASTING)
+    assert start(played, "short")[0] == 10_000  # through at 11,000
+    assert start(played, "wide")[0] == 20_000
+    assert start(played, "long")[0] > 20_000 - 1  # it would have put the wide one off to 25,000

@@ -1,0 +1,223 @@
+"""`dally twin`: what a record says, replayed and held against it; what would have been comes after."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dally.cli.main import main
+from dally.core.errors import UserError
+from dally.core.job import Job, Truth
+from dally.experiments.twin.backtest import back_test, spread
+from dally.experiments.twin.explaining import room_while_waiting
+from dally.experiments.twin.history import History, history_of
+from dally.experiments.twin.replaying import Lives, replay
+from dally.experiments.twin.site import Site, recorded_cluster, with_partitions, with_rack
+from dally.experiments.twin.verdict import CLOSE, OFF, grade_of
+from dally.simulator.scenario import Scenario
+from dally.traces import load_trace
+from dally.traces.trace import Trace
+from tests.twin.history import made_history, write_history
+
+JOBS = 240
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("site")
+    write_history(made, seed=21, jobs=JOBS, load=0.95)
+    return made
+
+
+@pytest.fixture(scope="module")
+def past(folder: Path) -> History:
+    return history_of(load_trace(folder / "sacct.txt"))
+
+
+def trace_of(*rows: tuple[str, float, float | None, float]) -> Trace:
+    """(name, submit, start, run time) of jobs of one GPU on node n1."""
+    jobs = [Job(name, submit, 1) for name, submit, _, _ in rows]
+    truths = [Truth(run, start=start, ran_on=(("n1", 1),) if start is not None else ()) for _, _, start, run in rows]
+    return Trace("made", "test", jobs, truths)
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(["twin", *words])
+    return int(left.value.code or 0)
+
+
+# --- the generator is one to be trusted ---------------------------------------------------------------------------
+
+
+def test_the_generator_gives_no_gpu_twice_and_starts_nobody_before_it_came() -> None:
+    partitions, batches = made_history(seed=5, jobs=400)
+    held: dict[str, list[tuple[int, int]]] = {}
+    for batch in batches:
+        if batch.start is not None and batch.end is not None:
+            assert batch.submit <= batch.start < batch.end and len(batch.where) == batch.nodes
+            for node in batch.where:
+                assert node in batch.partition.nodes
+                held.setdefault(node, []).extend([(batch.start, batch.held), (batch.end, -batch.held)])
+    for steps in held.values():
+        used = np.cumsum([step for _, step in sorted(steps)])
+        assert used.max() <= partitions[0].gpus and used.min() >= 0
+
+
+# --- what a record says -------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_ran_when_the_record_begins_arrive_when_they_started() -> None:
+    # the dump has everybody who ended after 1000: `old` ran then, `queued` waited then
+    rows = [("old", 0.0, 100.0, 1500.0), ("queued", 500.0, 1600.0, 60.0), ("first", 900.0, 950.0, 50.0)]
+    rows += [(f"j{n}", 1000.0 + 100 * n, 1000.0 + 100 * n, 50.0) for n in range(20)]
+    found = history_of(trace_of(*rows))
+    assert found.begin == 1000.0 and [each.job.id for each in found.warm] == ["old", "first"]
+    arrivals = {job.id: job.submit_time for job in found.replayed().jobs}
+    assert arrivals["old"] == 100.0 and arrivals["queued"] == 1000.0 and arrivals["j3"] == 1300.0
+    assert not {"old", "queued", "first", "j0", "j19"} & {each.job.id for each in found.measured}
+
+
+def test_a_record_without_starts_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="does not say when its jobs started"):
+        history_of(trace_of(("a", 0.0, None, 60.0), ("b", 5.0, None, 60.0)))
+    philly = tmp_path / "philly.csv"
+    philly.write_text("timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,1,66.0,11cb48\n")
+    assert run("--history", str(philly), "--cluster", "1x2x8") == 2
+    assert "does not say when" in capsys.readouterr().err
+
+
+def test_a_job_that_still_ran_or_ran_again_is_not_measured() -> None:
+    rows = [(f"j{n}", 100.0 * n, 100.0 * n, 50.0) for n in range(30)]
+    trace = trace_of(*rows)
+    trace.truths[15] = replace(trace.truths[15], failures=(0.5,))
+    names = {each.job.id for each in history_of(trace).measured}
+    assert "j14" in names and "j15" not in names
+
+
+# --- the cluster --------------------------------------------------------------------------------------------------
+
+
+def test_the_cluster_of_the_record_has_its_nodes_types_and_partitions(past: History) -> None:
+    topology, notes = recorded_cluster(past.trace, None)
+    assert topology.gpu_types == ("a100", "h100") and {machine.gpus for machine in topology.machines} == {8}
+    assert topology.among("h100").bit_count() == 6 and "no cluster is described" in notes[0]
+
+
+def test_partitions_that_nobody_describes_are_the_nodes_their_jobs_ran_on(folder: Path, past: History) -> None:
+    lines = [line for line in (folder / "slurm.conf").read_text().splitlines() if line.startswith("NodeName")]
+    bare = folder / "bare"
+    bare.mkdir(exist_ok=True)
+    (bare / "nodes.conf").write_text("\n".join(lines) + "\n")
+    topology, notes = Site(past.trace, None, bare / "nodes.conf").topology()
+    assert topology.among("a100").bit_count() == 12 and any("partitions are not described" in note for note in notes)
+    assert with_partitions(topology, past.trace) == (topology, [])
+
+
+def test_one_more_rack_is_of_the_same_partition(folder: Path, past: History) -> None:
+    topology, _ = Site(past.trace, str(folder)).topology()
+    larger = with_rack(topology, "h100-s1")
+    assert len(larger.machines) == len(topology.machines) + 3 and larger.among("h100").bit_count() == 9
+    with pytest.raises(UserError, match="has no rack 'nowhere'; it has a100-s0"):
+        with_rack(topology, "nowhere")
+
+
+# --- the back-test ------------------------------------------------------------------------------------------------
+
+
+def test_the_replay_of_one_job_after_another_is_what_happened() -> None:
+    # two at a time on a machine of two: FIFO with nothing to decide, so that every job must come out as it was
+    rows = [(f"j{n}", 50.0 * n, 50.0 * n, 80.0) for n in range(40)]
+    history = history_of(trace_of(*rows))
+    scenario = Scenario.of({"trace": history.trace, "cluster": "1x2", "network": "ideal"})
+    test = back_test(history, replay(history, scenario, "fifo", history.measured), history.measured)
+    assert test.whole.wait_error == test.whole.jct_error == 0.0 and grade_of(test) == CLOSE
+
+
+def test_a_policy_that_was_not_at_work_is_found_out() -> None:
+    # everybody waited 500 s although the machine was idle
+    rows = [(f"j{n}", 100.0 * n, 100.0 * n + 500.0, 40.0) for n in range(60)]
+    history = history_of(trace_of(*rows))
+    scenario = Scenario.of({"trace": history.trace, "cluster": "1x2", "network": "ideal"})
+    test = back_test(history, replay(history, scenario, "fifo", history.measured), history.measured)
+    assert grade_of(test) == OFF and test.wait.bias == -500.0
+    topology, _ = recorded_cluster(history.trace, None)
+    room = room_while_waiting(history, topology, history.measured)
+    assert room is not None and room.with_room == room.looks
+
+
+
+
+def test_the_models_error_is_its_bias_and_what_blocks_of_time_leave_to_chance() -> None:
+    steady = spread(np.full(100, 30.0))
+    assert (steady.bias, steady.chance) == (30.0, 0.0)
+    wild = spread(np.tile([60.0] * 10 + [0.0] * 10, 5))
+    assert wild.bias == 30.0 and wild.chance == pytest.approx(2 * np.std([60, 0] * 5, ddof=1) / np.sqrt(10))
+    assert Lives(np.array([1.0, np.nan]), np.array([3.0, np.nan])).averages == (1.0, 3.0)
+
+
+def test_where_it_ran_is_no_slower_on_any_network(folder: Path, past: History) -> None:
+    """Durations are those of the recorded placement: a job that is put there again takes as long, whatever the links."""
+    topology, _ = Site(past.trace, str(folder)).topology()
+    wide = next(each for each in past.ran.values() if len(each.truth.ran_on) > 1)
+    alone = replace(past.trace, jobs=[wide.job], truths=[wide.truth])
+    for network in ("ideal", "analytic"):
+        made = Scenario.of({"trace": alone, "cluster": topology, "network": network, "duration_means": "as-placed"})
+        run = made.prepare().run("slurm")
+        assert run.ledger.rows[0].running == pytest.approx(wide.truth.duration, rel=1e-6)
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_the_backtest_first_and_names_what_others_rely_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--history", str(folder / "sacct.txt"), "--cluster", str(folder), "--present",
+             f"slurm[conf={folder / 'slurm.conf'}]", "--policies", "fifo[backfill=any],las", "--more-racks", "h100-s0",
+             "--workers", "1", "--quiet"]  # fmt: skip
+    assert run(*words, "--out", str(tmp_path / "out"), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    test = found["backtest"]
+    assert test["jobs"] > 100 and set(test["avg_wait"]) == set(test["avg_jct"]) == {"actual", "simulated"}
+    assert test["verdict"]["grade"] in ("close", "rough", "off") and test["by"]["partition"][0]["name"] == "a100"
+    assert [each["policy"] for each in found["what_if"][:2]] == ["fifo[backfill=any]", "las"]
+    assert found["what_if"][2]["change"] == "one h100-s0 more"
+    for each in found["what_if"]:
+        gap = each["wait_difference"]
+        assert gap["low"] <= gap["value"] <= gap["high"] and each["makespan"] > 0
+        assert each["avg_wait"] - test["avg_wait"]["simulated"] == pytest.approx(gap["value"], abs=1.0)
+    assert any("placement costs no time" in text for text in found["assumptions"])
+    page = (tmp_path / "out" / "twin.html").read_text()
+    assert page.index("What this stands on") < page.index("does the model do") < page.index("what would have been")
+    assert len((tmp_path / "out" / "jobs.csv").read_text().splitlines()) == test["jobs"] + 1
+    assert json.loads((tmp_path / "out" / "twin.json").read_text()) == found
+
+
+def test_without_a_configuration_the_policy_is_fitted_on_one_part_and_tested_on_the_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dally.experiments.twin.trip.CANDIDATES", ("fifo", "fifo[backfill=any]"))
+    assert run("--history", str(folder / "sacct.txt"), "--policies", "none", "--workers", "1", "--json", "-q") == 0
+    found = json.loads(capsys.readouterr().out)["backtest"]
+    assert {each["policy"] for each in found["tried"]} == {"fifo", "fifo[backfill=any]"}
+    assert found["policy"] == found["tried"][0]["policy"] and "no slurm.conf" in found["how"]
+    assert found["jobs"] < 0.62 * JOBS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [101, 102, 103])
+def test_the_average_wait_of_the_generators_history_is_met_within_a_tenth_and_jct_within_a_twentieth(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_history(tmp_path, seed, jobs=6000)
+    words = ("--history", str(tmp_path / "sacct.txt"), "--cluster", str(tmp_path), "--policies", "none", "-q", "--json")
+    assert run(*words) == 0
+    test = json.loads(capsys.readouterr().out)["backtest"]
+    assert test["avg_wait"]["simulated"] == pytest.approx(test["avg_wait"]["actual"], rel=0.10)
+    assert test["avg_jct"]["simulated"] == pytest.approx(test["avg_jct"]["actual"], rel=0.05)
+    assert test["partitions_in_order"]
