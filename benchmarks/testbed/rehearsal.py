@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from testbed.runs import attempts, read_log
@@ -23,24 +22,26 @@ Held = tuple[float, float]  # from when to when GPUs were a job's: wall clock, o
 
 
 def rehearsed(folder: Path) -> dict[str, dict[str, float]]:
-    """Of every way: `start`, mean seconds from being given GPUs to the first step, and `release`, from the last step to
-    the GPUs being free for others."""
+    """Of every way: `start`, seconds from being given GPUs to the first step, and `release`, from the last step to the
+    GPUs being free for others; means over GPUs, since a larger gang takes longer and what is lost is GPU time."""
     found = {}
     for way in WAYS.values():
         seen = list(_seen(folder / way.name, way.service))
-        found[way.name] = {"start": mean(start for start, _ in seen), "release": mean(release for _, release in seen)}
+        gpus = sum(count for count, _, _ in seen)
+        found[way.name] = {"start": sum(count * start for count, start, _ in seen) / gpus,
+                           "release": sum(count * release for count, _, release in seen) / gpus}  # fmt: skip
     return found
 
 
-def _seen(folder: Path, service: bool) -> Iterator[tuple[float, float]]:
-    """Start and release of every job that ran in one go."""
+def _seen(folder: Path, service: bool) -> Iterator[tuple[int, float, float]]:
+    """GPUs, start and release of every job that ran in one go."""
     held = dict(_by_service(folder) if service else _by_slurm(folder))
     for path in sorted((folder / "jobs").glob("*.jsonl")):
         tries = attempts(read_log(path))
         events = {event["event"]: event for event in tries[-1]}
         if len(tries) == 1 and path.stem in held:
             begin, end = held[path.stem]
-            yield events["ready"]["time"] - begin, end - events["end"]["time"]
+            yield events["begin"]["world"], events["ready"]["time"] - begin, end - events["end"]["time"]
 
 
 def _by_slurm(folder: Path) -> Iterator[tuple[str, Held]]:
