@@ -1,14 +1,13 @@
 """Sixty real training jobs on a real Slurm, four ways, three seeds; and what the simulator predicts of each.
 
     python benchmarks/slurm.py measure       profiles and links, in a run of their own (about six minutes)
-    python benchmarks/slurm.py run           all runs that have no result yet; measures first where nobody has
+    python benchmarks/slurm.py run           all runs that have no result yet; measures and rehearses before them
     python benchmarks/slurm.py predict       the same runs in the simulator, from what was measured
     python benchmarks/slurm.py show          tables of what there is
     python benchmarks/slurm.py write         docs/live-vs-simulated.md and its picture, from what there is
 
 Needs what `dally testbed up` needs (root, slurm-wlm, munge) and PyTorch. Every run's result is on disk when it ends
-(OUT/seed-N/WAY.json): `run` may be stopped and goes on. The runs of one seed go side by side, each on a bed of its own,
-so that what else this host does disturbs all ways alike.
+(OUT/seed-N/WAY.json): `run` may be stopped and goes on. Several go side by side, each on a bed of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from typing import Any
 from testbed.ways import WAYS
 
 SEEDS = (1, 2, 3)
+Key = tuple[int, str]  # seed and way
 
 
 def main() -> int:
@@ -42,6 +42,7 @@ def main() -> int:
     for way in chosen.ways:
         if way not in WAYS:
             parser.error(f"there is no way {way!r}; there are {', '.join(WAYS)}")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
     out = chosen.out.resolve()
     if chosen.what not in ("show", "write"):
         out.mkdir(parents=True, exist_ok=True)
@@ -74,32 +75,50 @@ def measure(out: Path) -> int:
 def run_all(out: Path, seeds: list[int], ways: list[str], jobs: int, side_by_side: int) -> int:
     if not (out / "measured" / "cluster.yaml").exists():
         measure(out)
+    os.environ["DALLY_CATALOG"] = str(out / "measured" / "catalog")
     waiting = [(seed, way) for seed in seeds for way in ways if not (out / f"seed-{seed}" / f"{way}.json").exists()]
     print(f"{len(waiting)} runs to do", flush=True)
-    running: dict[Key, subprocess.Popen[bytes]] = {}
     began = time.monotonic()
+    failed = rehearse(out, side_by_side) + _run_side_by_side(out, waiting, jobs, side_by_side)
+    print(f"{(time.monotonic() - began) / 60:.1f} min, {failed} runs failed", flush=True)
+    return 1 if failed else 0
+
+
+def rehearse(out: Path, side_by_side: int) -> int:
+    """What starts and ends cost here, from a stream that no result is taken from; how many of its runs failed."""
+    from testbed.rehearsal import JOBS, SEED, rehearsed
+    from testbed.runs import write_json
+
+    starts, folder = out / "measured" / "starts.json", out / f"seed-{SEED}"
+    if starts.exists():
+        return 0
+    waiting = [(SEED, way) for way in WAYS if not (folder / f"{way}.json").exists()]
+    failed = _run_side_by_side(out, waiting, JOBS, side_by_side)
+    if not failed:
+        write_json(starts, rehearsed(folder))
+    return failed
+
+
+def _run_side_by_side(out: Path, waiting: list[Key], jobs: int, side_by_side: int) -> int:
+    """How many failed. However it ends, no bed is left behind."""
+    running: dict[Key, subprocess.Popen[bytes]] = {}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        failed = _run_waiting(out, waiting, running, jobs, side_by_side)
+        return _run_waiting(out, waiting, running, jobs, side_by_side)
     finally:
         for process in running.values():  # each takes its own bed down
             process.send_signal(signal.SIGINT)
         for process in running.values():
             process.wait()
-    print(f"{(time.monotonic() - began) / 60:.1f} min, {failed} runs failed", flush=True)
-    return 1 if failed else 0
-
-
-Key = tuple[int, str]
 
 
 def _run_waiting(
     out: Path, waiting: list[Key], running: dict[Key, subprocess.Popen[bytes]], jobs: int, side_by_side: int
 ) -> int:
-    """All of them, those of one seed side by side; how many failed."""
+    """All of them, so many at a time; how many failed."""
     failed, began, told = 0, time.monotonic(), 0.0
     while waiting or running:
-        while waiting and len(running) < side_by_side and (not running or next(iter(running))[0] == waiting[0][0]):
+        while waiting and len(running) < side_by_side:
             seed, way = waiting.pop(0)
             words = ["one", "--out", str(out), "--seeds", str(seed), "--ways", way, "--jobs", str(jobs)]
             running[seed, way] = subprocess.Popen([sys.executable, __file__, *words])

@@ -8,9 +8,13 @@ from pathlib import Path
 
 
 def _counted() -> tuple[float, float]:
-    """Ticks used and in all, since the host began."""
-    words = [float(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    return sum(words) - words[3] - words[4], sum(words)
+    """Ticks used and in all, since the host began. What runs at low priority gives way at once and is not counted as
+    use."""
+    user, nice, system, idle, waits, *others = (
+        float(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    used = user + system + sum(others)
+    return used, used + nice + idle + waits
 
 
 class Load:

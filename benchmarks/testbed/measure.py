@@ -1,18 +1,15 @@
 """Profiles of the four models, measured on a bed before any run: steps alone, in a machine, in a rack and across racks.
 
 What comes of them is all that the simulator and the service are told: a catalog of models with their measured compute
-time, a cluster file with links as calibrated, and what starting and resuming takes.
+time, a cluster file with links as calibrated, and what leaving takes; what starts take is rehearsed.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +18,8 @@ import yaml
 from dally.live.testbed.bed import Bed
 from testbed.host import Load
 from testbed.models import MODELS
-from testbed.runs import CLUSTER, Say, bed_for, finished_at, read_log, starter_in, write_json
-from testbed.stream import StreamJob
-from testbed.ways import HERE, RANK, WAYS, Service, Surroundings
+from testbed.runs import Say, bed_for, finished_at, read_log, starter_in, write_json
+from testbed.ways import HERE, RANK
 
 STEPS = 9
 LEAVE = (("language", ("n1", "n2", "n3", "n4"), 2), ("speech", ("n1", "n2"), 2), ("vision", ("n1",), 2))
@@ -59,13 +55,7 @@ def measure(folder: Path, say: Say, steps: int = STEPS) -> dict[str, Any]:
         say("asked to leave")
         leaving = [_leaving(bed, starter, logs, *gang) for gang in LEAVE]
         write_models(folder / "catalog", rows)
-        say("started by a service")
-        served = _served(bed, starter, folder)
-        launched = _launched(bed, rows)
-    ready = statistics.median(row["ready"] for row in rows)
-    starts = {"launched": launched, "served": statistics.median(served), "ready": ready,
-              "leaving": statistics.median(leaving)}  # fmt: skip
-    found = {"steps": rows, "host": load.figures(), "starts": starts}
+    found = {"steps": rows, "host": load.figures(), "leaving": statistics.median(leaving)}
     write_json(folder / "measured.json", found)
     return found
 
@@ -83,7 +73,6 @@ def _wave(bed: Bed, wave: Wave, starter: Path, logs: Path, number: int, steps: i
     for index, (model, nodes, gpus) in enumerate(wave):
         events = {event["event"]: event for event in read_log(files[index])}
         rows.append({"model": model, "nodes": nodes, "gpus": gpus, "seconds": events["end"]["median"],
-                     "slurm": events["begin"]["SLURM_JOB_ID"], "begin": events["begin"]["time"],
                      "ready": events["ready"]["time"] - events["begin"]["time"]})  # fmt: skip
     return rows
 
@@ -120,34 +109,6 @@ def _until(met: Callable[[], bool], what: str, patience: float = 120.0) -> None:
 
 def _words(model: str, steps: int, log: Path) -> list[str]:
     return [sys.executable, "-I", "-S", str(RANK), "--model", model, "--steps", str(steps), "--log", str(log)]
-
-
-def _launched(bed: Bed, rows: Sequence[dict[str, Any]]) -> float:
-    """Median seconds from Slurm's start of a job to its first rank; Slurm cuts off half a second on average."""
-    started = {}
-    for line in (bed.folder / "log" / "completed.log").read_text().splitlines():
-        fields = dict(re.findall(r"(\w+)=(\S*)", line))
-        started[fields["JobId"]] = datetime.fromisoformat(fields["StartTime"]).timestamp()
-    return max(0.0, float(statistics.median(row["begin"] - started[row["slurm"]] for row in rows)) - 0.5)
-
-
-def _served(bed: Bed, starter: Path, folder: Path, jobs: int = 6) -> list[float]:
-    """Seconds from submission to the first rank of a job that a service starts on free GPUs."""
-    around = Surroundings(bed, folder / "service", starter, CLUSTER, folder / "catalog")
-    shutil.rmtree(around.folder, ignore_errors=True)
-    (around.folder / "jobs").mkdir(parents=True)
-    service, found = Service(WAYS["dally"], around), []
-    try:
-        for number in range(jobs):
-            job = StreamJob(f"s{number}", 0.0, (1, 4)[number % 2], "vision", 1, 1)  # one node, several nodes
-            begun = time.time()
-            service.submit(job)
-            log = around.log(job)
-            _until(lambda log=log: finished_at(read_log(log)) is not None, f"see {log}")  # type: ignore[misc]
-            found.append(float(read_log(around.log(job))[0]["time"] - begun))
-    finally:
-        service.close()
-    return found
 
 
 def write_models(folder: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -35,9 +35,9 @@ class ModelKind:
 MODELS = {
     kind.name: kind
     for kind in (
-        ModelKind("vision", 1.0, 200_000),  # distance does not matter to it
-        ModelKind("speech", 1.2, 1_600_000),
-        ModelKind("language", 1.0, 4_000_000),
-        ModelKind("ranking", 0.5, 3_000_000),  # little to compute, much to send
+        ModelKind("vision", 1.0, 40_000),  # distance does not matter to it
+        ModelKind("speech", 1.2, 320_000),
+        ModelKind("language", 1.0, 800_000),
+        ModelKind("ranking", 0.5, 600_000),  # little to compute, much to send
     )
 }

@@ -9,6 +9,7 @@ from statistics import mean, median
 from typing import Any
 
 from testbed.picture import picture
+from testbed.rehearsal import SEED as REHEARSAL
 from testbed.ways import WAYS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "live-vs-simulated.md"
@@ -23,7 +24,7 @@ Found = dict[str, dict[int, Pair]]  # by way and seed
 def results(out: Path) -> Found:
     found: Found = {}
     for way in WAYS:
-        for folder in sorted(out.glob("seed-*"), key=_seed):
+        for folder in sorted((f for f in out.glob("seed-*") if _seed(f) != REHEARSAL), key=_seed):
             pair = _read(folder / f"{way}.json"), _read(folder / f"{way}.predicted.json")
             if pair != (None, None):
                 found.setdefault(way, {})[_seed(folder)] = pair
@@ -99,8 +100,10 @@ def _list(ratios: Sequence[float]) -> str:
 
 
 def _predictions(found: Found) -> list[str]:
-    text = _head("predicted", "average JCT, s", "error by seed", "makespan, s", "error by seed",
-                 "median error of a job's JCT", "communication")  # fmt: skip
+    text = ["Predicted is the mean over ten draws of how long starts take, with the least and the most by seed;"
+            " the error is that of the mean over seeds, and by seed.", ""]  # fmt: skip
+    text += _head("predicted", "average JCT, s", "draws by seed", "error", "makespan, s", "draws by seed", "error",
+                  "median error of a job's JCT", "communication")  # fmt: skip
     for way, runs in found.items():
         both = [(real, said) for real, said in runs.values() if real is not None and said is not None]
         if not both:
@@ -108,7 +111,10 @@ def _predictions(found: Found) -> list[str]:
         cells = [WAYS[way].title]
         for name in ("average_jct", "makespan"):
             cells.append(_spread([said[name] for _, said in both]))
-            cells.append(", ".join(f"{said[name] / real[name] - 1:+.1%}" for real, said in both))
+            cells.append(", ".join("{:.0f}–{:.0f}".format(*said[f"{name}_span"]) for _, said in both))
+            off_by = mean(said[name] for _, said in both) / mean(real[name] for real, _ in both) - 1
+            by_seed = ", ".join(f"{said[name] / real[name] - 1:+.1%}" for real, said in both)
+            cells.append(f"**{off_by:+.1%}** ({by_seed})")
         off = []
         for real, said in both:
             jcts = {job["name"]: job["jct"] for job in said["jobs"]}

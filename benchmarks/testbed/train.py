@@ -115,7 +115,9 @@ def train(kind: ModelKind, steps: int, world: int, checkpoint: str | None, log: 
     model: nn.Module = Net(kind)
     if world > 1:
         cap = kind.bucket / 2**20
-        model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=cap, gradient_as_bucket_view=True)
+        # All ranks begin with the same weights or the same checkpoint: nothing has to be sent before the first step.
+        model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=cap, gradient_as_bucket_view=True,
+                                                    init_sync=False)  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     where = None if "DALLY_CHECKPOINT" in os.environ else checkpoint
     done, seconds, told, before = 0, 0.0, time.monotonic(), os.times()

@@ -23,15 +23,16 @@ def measured(tmp_path: Path) -> Path:
     """What `measure` would write, had steps taken exactly their pauses: measuring takes five minutes."""
     from testbed.measure import write_models
     from testbed.models import MODELS
-    from testbed.ways import HERE
+    from testbed.ways import HERE, WAYS
 
     folder = tmp_path / "measured"
     folder.mkdir()
     write_models(folder / "catalog", [{"model": kind.name, "nodes": ["n1"], "gpus": 1, "seconds": kind.compute}
                                       for kind in MODELS.values()])  # fmt: skip
     shutil.copy(HERE / "cluster.yaml", folder / "cluster.yaml")
-    starts = {"launched": 0.3, "served": 1.2, "ready": 0.5, "leaving": 1.0}
-    (folder / "measured.json").write_text(json.dumps({"steps": [], "starts": starts}))
+    (folder / "measured.json").write_text(json.dumps({"steps": [], "leaving": 1.0}))
+    starts = {way: {"start": 1.5, "release": 0.5} for way in WAYS}
+    (folder / "starts.json").write_text(json.dumps(starts))
     return folder
 
 

@@ -82,8 +82,9 @@ def _join(below: str, device: str, above: str, port: str, rate: float | None) ->
 
 def shape(namespace: str, device: str, rate: float) -> None:
     # A veth hands over up to 64 kB at a time; a burst with no room for that and its headers has each cut into packets
-    # of 1500 bytes by the CPU: all-reduces were seen to take half as much CPU again.
-    burst = max(131072, int(rate * 0.002))
+    # of 1500 bytes by the CPU: all-reduces were seen to take half as much CPU again. On a slow link that much would be
+    # a gift: not more than 40 ms of its rate may pass at once.
+    burst = max(8192, min(131072, int(rate * 0.04)), int(rate * 0.002))
     run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{rate * 8:.0f}bit",
         "burst", f"{burst}b", "latency", f"{_QUEUE * 1000:.0f}ms")  # fmt: skip
 
