@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types tests slow bench clean
+.PHONY: help install demo test lint types tests slow bench wheel compiled clean
 
 help:
 	@echo "make demo    six policies on a real-shaped workload, ending in a report (under two minutes)"
@@ -12,6 +12,8 @@ help:
 	@echo "make slow    the long tests"
 	@echo "make bench   the benchmarks: speed and quality as ratios"
 	@echo "make install .venv with pinned dependencies and .venv/bin/dally"
+	@echo "make wheel   dist/dally-*.whl in pure Python"
+	@echo "make compiled the same sources with the inner loops compiled (needs a C compiler): a wheel, and .venv-compiled/bin/dally"
 
 install: $(STAMP)
 
@@ -43,5 +45,16 @@ slow: install
 bench: install
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
+wheel: install
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+# Never beside the sources: there, compiled modules would hide what is edited.
+compiled: install
+	@command -v $${CC:-cc} >/dev/null || { echo "there is no C compiler; Dally runs without one, only slower"; exit 2; }
+	rm -rf dist/compiled
+	DALLY_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist/compiled .
+	$(PYTHON) -m venv .venv-compiled
+	.venv-compiled/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --force-reinstall dist/compiled/dally-*.whl
+
 clean:
-	rm -rf $(VENV) build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-compiled build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -71,3 +71,11 @@ def test_without_declarations_least_attained_service_orders_and_past_jobs_say_ho
     left = beliefs.left(ONE, None, 0.0)
     assert left.size == 0.0 and left.mean == pytest.approx(300.0, rel=0.1)
     assert beliefs.left(ONE, None, 1000.0).size == 1000.0
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.01, 0.5])
+@pytest.mark.parametrize("declared", [None, 0.0, 700.0])
+def test_the_size_alone_is_the_size_of_all_that_is_left(sigma: float, declared: float | None) -> None:
+    for beliefs in (Beliefs(), taught(sigma)):
+        for done in (0.0, 300.0, 700.0, 5000.0):
+            assert beliefs.size(declared, done) == beliefs.left(ONE, declared, done).size

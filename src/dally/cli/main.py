@@ -7,6 +7,7 @@ from importlib import import_module
 
 import click
 
+from dally.compiled import edited
 from dally.version import __version__
 
 # name → (module[:attribute], one line of help); the order is that of the help page
@@ -93,6 +94,9 @@ def main(args: list[str] | None = None) -> None:
         if sys.stderr is not None:
             _say("standard output is closed: there is nowhere to write to")
         sys.exit(2)
+    for name in edited():
+        _say(f"warning: {name} was edited after it was compiled, and what runs is what was compiled; "
+             "`make compiled` builds it anew")  # fmt: skip
     try:
         code = cli.main(args=args, prog_name="dally", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

@@ -60,7 +60,7 @@ class ActiveJob:
         self.leaving: Placement | None = None  # GPUs it still occupies while it saves its checkpoint
         self.share: Share | None = None  # as the plan that gave it its GPUs, or the last Reshare, said
         self.fraction = 1.0  # part of the time in which its turn on its GPUs is served
-        self.serving: float = 0  # GPUs it holds × fraction
+        self.serving = 0.0  # GPUs it holds × fraction
         self.executed = 0.0  # seconds it held GPUs, its turn or not
         self.attained = 0.0  # GPU-seconds it was served: GPUs held × fraction; packed jobs are each served in full
         self.work_done = 0.0  # in the unit of the estimates: seconds at reference speed, or steps

@@ -22,7 +22,7 @@ class Residents:
     def enter(self, now: float, job: ActiveJob, placement: Placement, share: Share | None) -> None:
         """The job is on these GPUs from now on."""
         job.placement, job.share = placement, share
-        job.fraction, job.serving = 1.0, placement.gpus
+        job.fraction, job.serving = 1.0, float(placement.gpus)
         job.watched_seconds = job.watched_batches = 0.0
         if not self.shares or self._groups.enter(job.id, placement, share):
             self._free.take(placement)
