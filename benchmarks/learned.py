@@ -1,7 +1,7 @@
 """What knowledge of durations is worth: none, limits, learned and exact, side by side, on slices of a trace.
 
-    python benchmarks/learned.py philly.csv --slices 0,40000 --jobs 1500
-    python benchmarks/learned.py made --seeds 1,2
+    python benchmarks/learned.py philly.csv --slices 20000,60000 --jobs 800
+    python benchmarks/learned.py made --seeds 11,12 --jobs 800
 
 `made` is a history drawn here: forty users who repeat themselves more or less, with round time limits that are mostly
 far too long. It is no real trace: it shows what `learned` makes of users where there are any.

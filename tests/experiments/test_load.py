@@ -92,10 +92,10 @@ def test_windows_are_shares_or_times(text: str, expected: tuple[float, float]) -
 @pytest.mark.parametrize("trace", ["synth:helios", "synth:philly"])
 def test_a_load_asked_for_is_reached(trace: str, load: float) -> None:
     """From an empty cluster to the last end, load 1.0 of such heavy tails used to be 20 to 30 % utilisation."""
-    warm = dally.simulate("srtf", trace=trace, jobs=1500, load=load, cluster="2x4x8", network="ideal", seed=5)
+    warm = dally.simulate("srtf", trace=trace, jobs=1500, load=load, cluster="2x4x8", network="ideal", knowledge="exact", seed=5)
     held = warm.figures["measured"]["gpus_held"]
     assert abs(held - load) < 0.12
-    cold = dally.simulate("srtf", trace=trace, jobs=1500, load=load, cluster="2x4x8", network="ideal", seed=5, warm_start=False, window="all")
+    cold = dally.simulate("srtf", trace=trace, jobs=1500, load=load, cluster="2x4x8", network="ideal", knowledge="exact", seed=5, warm_start=False, window="all")
     assert cold.figures["measured"]["gpus_held"] < held - 0.1
 
 

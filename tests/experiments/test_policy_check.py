@@ -56,6 +56,10 @@ BROKEN = {
     "levels": ("Las", """    def plan(self, view, memory, now):
         return [a for a in super().plan(view, memory, now) if not isinstance(a, Start) or view.job(a.job).job.within is None]
 """),
+    "shapes": ("Las", """    def plan(self, view, memory, now):
+        return plan_by_rank(view, now, lambda free, demand: place_any(free, demand._replace(where=None)), preempt=False)
+from dally.policies.placing import place_any
+"""),
     "queues": ("Las", """    def plan(self, view, memory, now):
         return [a for a in super().plan(view, memory, now) if not isinstance(a, Start) or view.job(a.job).job.tenant != "b"]
 """),
