@@ -31,7 +31,7 @@ if TYPE_CHECKING:
               help="The slurm.conf in force; default: what --cluster or --nodes is, or is beside.")  # fmt: skip
 @click.option("--present", metavar="P",
               help="The policy that was at work; default: slurm[conf=…], or the nearest of several where no slurm.conf "
-                   "is given.")  # fmt: skip
+                   "is given, or with `fit`.")  # fmt: skip
 @click.option("--policies", "-p", metavar="P1,P2,…",
               help="What-ifs: other policies (or none); default: fifo[backfill=easy],las,dally.")  # fmt: skip
 @click.option("--fabrics", metavar="F1,F2,…", help="What-ifs: the present policy on other links (`dally clusters`).")

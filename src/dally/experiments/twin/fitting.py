@@ -32,8 +32,9 @@ CANDIDATES = (
     f"slurm[{EASY},{FAIR}]",
 )
 # What is tried further around the nearest, where that is a Slurm: one thing at a time, kept where it helps. Which nodes
-# are taken first decides how many are left whole for large jobs: it matters as much as the order of the queue.
-ANY_SLURM = (("topology=order", "topology=flat"), ("one_by_one=true",))
+# are taken first decides how many are left whole for large jobs, and how exactly starts are planned who may pass them:
+# both matter as much as the order of the queue. They are tried twice over, since one may help only with the other.
+ANY_SLURM = (("topology=order", "topology=flat", "one_by_one=true"),) * 2
 FAIR_SLURM = (
     ("weight_age=1000", "weight_age=5000"),
     ("fair_tree=false",),

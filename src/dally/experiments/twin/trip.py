@@ -13,13 +13,14 @@ from dally.experiments.twin.fitting import CANDIDATES, Fit, fit
 from dally.experiments.twin.history import History
 from dally.experiments.twin.replaying import replay
 from dally.experiments.twin.site import Site
-from dally.experiments.twin.verdict import CLOSE, OFF, Verdict, grade_of, judge
+from dally.experiments.twin.verdict import CLOSE, Verdict, grade_of, judge
 from dally.experiments.twin.whatif import WhatIf, fabrics_instead, policies_instead, racks_more
 from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import Failure
 
 USUAL = ("fifo[backfill=easy]", "las", "dally")  # what-ifs where none are asked for
+FIT = "fit"  # as the present policy: find out which it was, whatever is configured
 NEARER = 0.9  # a fitted policy goes before the configured one where its misfit is below so much of the other's
 
 
@@ -78,13 +79,14 @@ def _present(history: History, scenario: Scenario, asked: Asked, workers: int | 
     """How the present policy was come by, the fit where there was one, and the back-test. Jobs that had a part in
     choosing the policy have none in the test."""
     jobs = history.measured
-    if asked.present is not None:
+    if asked.present not in (None, FIT):
         return "named by whoever asked", None, back_test(history, replay(history, scenario, asked.present, jobs,
                                                                          report=report), jobs)  # fmt: skip
-    if asked.conf is None:
+    if asked.conf is None or asked.present == FIT:
         found = fit(history, scenario, CANDIDATES, workers=workers, report=report)
         rest = found.rest
-        return (f"no slurm.conf is given: of {len(found.tried)} policies the one that is least off on the first "
+        why = "as asked" if asked.present == FIT else "no slurm.conf is given"
+        return (f"{why}: of {len(found.tried)} policies the one that is least off on the first "
                 f"{found.fitted_on:,} jobs, and tested on the other {len(rest):,}", found,
                 back_test(history, replay(history, scenario, found.chosen, rest, report=report), rest))  # fmt: skip
     configured = f"slurm[conf={asked.conf}]"
@@ -93,15 +95,14 @@ def _present(history: History, scenario: Scenario, asked: Asked, workers: int | 
     if grade_of(test) == CLOSE:
         return how, None, test
     try:
-        others = CANDIDATES if grade_of(test) == OFF else ()
-        found = fit(history, scenario, (test.policy, *others), workers=workers, report=report)
+        found = fit(history, scenario, (test.policy,), workers=workers, report=report)
     except (UserError, PlanError, RunError):
         return how, None, test
     mine = next((each.off for each in found.tried if each.policy == test.policy), float("inf"))
     if found.chosen == test.policy or found.tried[0].off > NEARER * mine:
-        return f"{how}; no other policy that was tried is much nearer to the record", found, test
+        return f"{how}; nothing that was tried around it is much nearer to the record", found, test
     rest = found.rest
     nearer = back_test(history, replay(history, scenario, found.chosen, rest, report=report), rest)
-    return (f"the record does not look like {asked.conf}: on its first {found.fitted_on:,} jobs {found.chosen} is "
+    return (f"{asked.conf} alone does not explain the record: on its first {found.fitted_on:,} jobs {found.chosen} is "
             f"nearer (misfit {found.tried[0].off:.2f} against {mine:.2f}), and is tested on the other {len(rest):,}",
             found, nearer)  # fmt: skip
