@@ -131,7 +131,9 @@ def test_a_cell_is_found_again_in_another_sweep_and_not_where_its_trace_has_chan
     dally.sweep({**spec, "policies": ["las", "fifo"]}, out=tmp_path / "out")
     assert finished(tmp_path / "out") == 2
     trace.write_text(TRACE.replace("600", "601", 1))
-    dally.sweep(spec, out=tmp_path / "out")
+    with pytest.raises(UserError, match="holds the table of another sweep"):
+        dally.sweep(spec, out=tmp_path / "out")
+    dally.sweep(spec, out=tmp_path / "out", force=True)
     assert finished(tmp_path / "out") == 3 and first.exists()
 
 

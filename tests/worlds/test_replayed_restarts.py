@@ -34,6 +34,7 @@ class Clock(ManualClock):
 class Quiet(PretendEngine):
     """Tells the world to quit where nothing happens any more."""
 
+    even = False
     driver: Driver | None = None
     _idle = 0
 

@@ -64,14 +64,14 @@ def _run(scenario: Scenario, policies: Sequence[AnyPolicy], out: str | Path | No
 
 
 def sweep(spec: str | Path | Mapping[str, Any], *, out: str | Path, workers: int | None = None, on: str | None = None,
-          quiet: bool = True) -> SweepResult:  # fmt: skip
+          quiet: bool = True, force: bool = False) -> SweepResult:  # fmt: skip
     """Policies × traces × clusters × loads × seeds × whatever else (docs/sweep.md). Cells that are finished in `out`
-    are not run again."""
+    are not run again. `force`: `out` may hold the table of another sweep, or another run's results."""
     from dally.experiments.sweeps.running import run_sweep
     from dally.experiments.sweeps.spec import SweepSpec
 
     read = SweepSpec.of(spec) if isinstance(spec, Mapping) else SweepSpec.read(spec)
-    return run_sweep(read, Path(out), workers=workers, on=on, quiet=quiet)
+    return run_sweep(read, Path(out), workers=workers, on=on, quiet=quiet, force=force)
 
 
 def rerun(folder: str | Path, *, out: str | Path | None = None) -> Rerun:
