@@ -172,6 +172,8 @@ def read_profile(path: Path) -> Profile:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise UserError(f"{path}{where}: {getattr(error, 'problem', None) or 'it is not YAML'}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: it is not YAML: {error}") from None
     if not isinstance(data, dict) or "dally-profile" not in data:
         raise UserError(f"{path}: is not a profile; a profile begins with `dally-profile: {VERSION}`")
     if data["dally-profile"] != VERSION:

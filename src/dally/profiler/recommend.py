@@ -235,7 +235,7 @@ def with_prices(path: Path) -> dict[str, Instance]:
             rows = data.items()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
-    except (yaml.YAMLError, KeyError) as error:
+    except (yaml.YAMLError, KeyError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: is not a price list: {str(error).splitlines()[0]}") from None
     found = dict(instances().items())
     for name, given in rows:

@@ -6,6 +6,7 @@ is the same because it is made in one place.
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -203,6 +204,12 @@ def read_mapping(path: str | Path, what: str) -> dict[str, Any]:
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where is not None else ""
         raise UserError(f"{what} {path}{line}: it is not YAML: {getattr(error, 'problem', error)}") from None
+    except (ValueError, RecursionError) as error:  # a date such as 2026-02-31
+        raise UserError(f"{what} {path}: it is not YAML: {error}") from None
+    try:
+        json.dumps(found, default=str, skipkeys=True)
+    except (ValueError, RecursionError):
+        raise UserError(f"{what} {path}: it refers to itself, or is nested too deeply") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise UserError(f"{what} {path}: it must be a mapping of names to values")
     return found

@@ -176,7 +176,7 @@ def test_a_job_that_lost_its_gpus_to_a_fault_starts_again_at_the_next_boundary()
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("gavel[round=0]", "round must be longer"),
+    ("gavel[round=0]", "a second or longer"),
     ("gavel[space_sharing=true,aware=false]", "does not go with aware=false"),
     ("gavel[space_sharing=true,objective=allox]", "does not go with objective=allox"),
     ("gavel[space_sharing=true,optimum=central]", "does not go with optimum=central"),

@@ -86,6 +86,8 @@ def read_network(path: Path) -> tuple[Dimension, ...]:
         mark = getattr(error, "problem_mark", None)
         where = f": line {mark.line + 1}" if mark is not None else ""
         raise UserError(f"{path}{where}: is not YAML") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: is not YAML: {error}") from None
     file = _validated(path, _NetworkFile, content)
     for name in ("npus_count", "bandwidth", "latency"):
         if len(getattr(file, name)) != len(file.topology):

@@ -70,8 +70,8 @@ class GavelOptions:
     variant: Literal["paper", "released"] = option("paper", "the paper, or the released simulator rule by rule")
 
     def __post_init__(self) -> None:
-        if self.round <= 0:
-            raise UserError("policy 'gavel': round must be longer than 0 s")
+        if self.round < 1:
+            raise UserError("policy 'gavel': a round must be a second or longer")
         parse_pairs(self.weights, "weights")
         parse_pairs(self.prices, "prices")
         if self.space_sharing:
