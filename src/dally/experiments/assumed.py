@@ -53,7 +53,8 @@ def _links(experiment: Experiment) -> str:
 def _models(experiment: Experiment) -> list[str]:
     if not looks_at_models(experiment.network):
         return []
-    drawn = next((note for note in experiment.trace.notes if "from the model mix" in note), None)
+    drawn = next((note for note in experiment.trace.notes
+                  if "from the model mix" in note or "drawn from the mix" in note), None)  # fmt: skip
     return ["models: as the trace names them" if drawn is None else f"models: ASSUMED, {drawn.replace('; ', ', ')}"]
 
 
