@@ -206,6 +206,8 @@ class Storm:
             timer.join()
         for name in self.nodes:
             self.bed.start_node(name)
+            if any(state.name == name and "drain" in state.state.lower() for state in self.bed.states()):
+                self.resume(name)  # a controller that was killed right after has forgotten that it was
         people.join()
         self.say(f"{time.monotonic() - begin:5.0f} s: the storm is over; waiting for {len(self.ids)} jobs")
         client = self.services.client(300.0)
