@@ -70,15 +70,22 @@ class Board:
                 if row["history"] and row["history"][-1]["ended"] is None:
                     row["history"][-1]["step"] = entry.step_time
         elif isinstance(entry, ev.Yielded):
-            _over(self._draft(changed, entry.job, now), now, "preempted, with a checkpoint")
+            row = self._draft(changed, entry.job, now)
+            _began_unseen(row, now)
+            _over(row, now, "preempted, with a checkpoint")
         elif isinstance(entry, (ev.StartFailed, ev.Interrupted)):
-            _over(self._draft(changed, entry.job, now), now, entry.cause)
+            row = self._draft(changed, entry.job, now)
+            if isinstance(entry, ev.Interrupted):
+                _began_unseen(row, now)
+            _over(row, now, entry.cause)
         elif isinstance(entry, Rejected):
             row = self._draft(changed, entry.job, now)
             row.update(state="rejected", ended=now, cause=entry.reason.sentence)
         elif kind in _END:
             row = self._draft(changed, entry.job, now)  # type: ignore[union-attr]
             cause = entry.cause if isinstance(entry, ev.Failed) else None
+            if _code(entry) is not None:
+                _began_unseen(row, now)
             row.update(state=_END[kind], ended=now, cause=cause, exit_code=_code(entry))
             _over(row, now, cause or _END[kind])
 
@@ -88,6 +95,14 @@ class Board:
             row = self.rows.get(job)
             changed[job] = new_row(now) if row is None else {**row, "history": [*map(dict, row["history"])]}
         return changed[job]
+
+
+def _began_unseen(row: Row, now: float) -> None:
+    """What has run to an end has begun, whether or not anybody was there to hear of it."""
+    if row["history"] and row["history"][-1]["ended"] is None and row["history"][-1]["began"] is None:
+        row["history"][-1]["began"] = now
+        row["attempts"] += 1
+        row["started"] = now if row["started"] is None else row["started"]
 
 
 def _over(row: Row, now: float, how: str) -> None:
