@@ -4,18 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types tests slow bench wheel compiled clean
+.PHONY: help install demo test lint types tests slow bench wheel compiled compiled-tests clean
 
 help:
 	@echo "make demo    six policies on a real-shaped workload, ending in a report (under two minutes)"
 	@echo "make test    linters, types, import rules, tests and documentation examples"
 	@echo "make slow    the long tests"
 	@echo "make bench   the benchmarks: speed and quality as ratios"
-	@echo "make install .venv with pinned dependencies and .venv/bin/dally"
-	@echo "make wheel   dist/dally-*.whl in pure Python"
-	@echo "make compiled the same sources with the inner loops compiled (needs a C compiler): a wheel, and .venv-compiled/bin/dally"
+	@echo "make install .venv with pinned dependencies and .venv/bin/dally; compiled where there is a C compiler (some minutes)"
+	@echo "make compiled only that: build/compiled, taken as long as the sources are those it was made of"
+	@echo "make wheel   dist/dally-*.whl in pure Python; with DALLY_COMPILE=1 compiled, for this platform"
 
+# Compiling is never fatal and never waited for by the targets below: without it everything runs as pure Python.
 install: $(STAMP)
+	@$(BIN)/python src/dally/compiling.py
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Dally needs Python 3.11 or newer; set PYTHON=...")'
@@ -23,38 +25,37 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@touch $@
 
-demo: install
+demo: $(STAMP)
 	$(BIN)/dally compare --trace synth:helios-multi --jobs 3000 --load 1.0 --cluster 4x8x8 --fabric ethernet-100g-4to1 --seed 1 \
 	    --policies "fifo,las,tiresias,gandiva,dally[timers=auto],dally" --out demo-report --force
 
-test: install lint types tests
+test: $(STAMP) lint types tests
 
-lint: install
+lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/lint-imports
 
-types: install
+types: $(STAMP)
 	$(BIN)/mypy
 
-tests: install
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow"
+tests: $(STAMP)
+	DALLY_PURE=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow"
 
-slow: install
-	$(BIN)/pytest -n auto --dist worksteal -m slow
+slow: $(STAMP)
+	DALLY_PURE=1 $(BIN)/pytest -n auto --dist worksteal -m slow
 
-bench: install
+bench: $(STAMP)
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-wheel: install
+wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
-# Never beside the sources: there, compiled modules would hide what is edited.
-compiled: install
-	@command -v $${CC:-cc} >/dev/null || { echo "there is no C compiler; Dally runs without one, only slower"; exit 2; }
-	rm -rf dist/compiled
-	DALLY_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist/compiled .
-	$(PYTHON) -m venv .venv-compiled
-	.venv-compiled/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --force-reinstall dist/compiled/dally-*.whl
+compiled: $(STAMP)
+	$(BIN)/python src/dally/compiling.py --must
+
+# On what was compiled: golden journals, scenarios, properties and the core.
+compiled-tests: $(STAMP)
+	DALLY_COMPILED=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow and not pure" tests/golden tests/scenarios tests/properties tests/core
 
 clean:
-	rm -rf $(VENV) .venv-compiled build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist demo-report .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

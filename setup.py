@@ -1,51 +1,43 @@
-"""Builds the package: as it is, in pure Python, or with its inner loops compiled by mypyc where DALLY_COMPILE=1 asks.
+"""Builds the package: as it is, in pure Python, or with DALLY_COMPILE=1 with its inner loops compiled inside it.
 
-What is compiled is listed in pyproject.toml (`[tool.dally.compiled]`); docs/speed.md says how to build and what for.
+What is compiled is listed in pyproject.toml (`[tool.dally.compiled]`), how in src/dally/compiling.py, and docs/speed.md
+says what for. An editable install compiles nothing: `make install` puts what it compiles into build/compiled.
 """
 
-import json
 import os
+import shutil
 import sys
-import tomllib
 from pathlib import Path
 
-from setuptools import setup
-from setuptools.command.build_ext import build_ext
+from setuptools import Distribution, setup
+from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).parent
-SOURCES = ROOT / "src"
-
-
-def modules() -> list[str]:
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dally"]["compiled"]["modules"]
-    return [str((SOURCES / "dally" / f"{name}.py").relative_to(ROOT)) for name in listed]
+ROOT = Path(__file__).resolve().parent
 
 
-class Installed(build_ext):
-    """Compiled modules go into wheels only. Beside the sources they would shadow every later edit without a word."""
-
-    def finalize_options(self) -> None:
-        super().finalize_options()
-        if self.inplace or getattr(self, "editable_mode", False):
-            sys.exit("DALLY_COMPILE=1 does not go with an editable install or a build in place: compiled modules would "
-                     "hide what is edited beside them. `make compiled` builds a wheel, and installs it elsewhere.")
-
+class Compiled(build_py):
     def run(self) -> None:
         super().run()
-        sys.path.insert(0, str(SOURCES / "dally"))
-        from compiled import RECORD, digest_of  # not as dally.compiled: the package may not be importable yet
+        if self.editable_mode:
+            return
+        sys.path.insert(0, str(ROOT / "src"))
+        from dally.compiling import NotCompiled, build
 
-        package = Path(self.build_lib) / "dally"
-        package.mkdir(parents=True, exist_ok=True)
-        names = [str(Path(path).relative_to("src/dally")) for path in modules()]
-        digests = {name: digest_of(str(SOURCES / "dally" / name)) for name in names}
-        (package / RECORD).write_text(json.dumps(digests, indent=1))
+        into = Path(self.build_lib).absolute() / "dally" / "_built"
+        try:
+            build(into, root=ROOT, level=os.environ.get("DALLY_COMPILE_LEVEL", "2"))
+        except NotCompiled as why:
+            sys.exit(f"DALLY_COMPILE=1, but {why}")
+        for made_of in ("c", "objects"):
+            shutil.rmtree(into / made_of)
+
+
+class ForThisPlatform(Distribution):
+    def has_ext_modules(self) -> bool:
+        return True
 
 
 if os.environ.get("DALLY_COMPILE") == "1":
-    from mypyc.build import mypycify
-
-    level = os.environ.get("DALLY_COMPILE_LEVEL", "3")  # of the C compiler; 0 builds in a fraction of the time
-    setup(ext_modules=mypycify(modules(), opt_level=level), cmdclass={"build_ext": Installed})
+    setup(cmdclass={"build_py": Compiled}, distclass=ForThisPlatform)
 else:
     setup()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from random import Random
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from dally.core.job import Job
 from dally.core.placement import Placement
@@ -20,27 +21,27 @@ RACKS, MACHINES, GPUS, JOBS, CHANGES = 10, 29, 16, 1000, 1000
 MODELS = ("resnet50", "vgg16", "bert-large", "gpt2", "resnet18", "deepspeech2")
 
 
-def cluster() -> Topology:
+def cluster(racks: int = RACKS) -> Topology:
     """25 Gbit/s per machine, uplinks oversubscribed four to one."""
     port = 25e9 / 8
     levels = [Level("machine", bandwidth=300e9, latency=1e-6), Level("rack", bandwidth=port, latency=5e-6),
               Level("cluster", bandwidth=port * MACHINES / 4, latency=1e-5)]  # fmt: skip
-    return regular((RACKS, MACHINES, GPUS), levels, gpu_type="V100")
+    return regular((racks, MACHINES, GPUS), levels, gpu_type="V100")
 
 
 class Running:
     """GPUs in use, and gangs drawn at random over machines: of one rack, or of any."""
 
-    def __init__(self, topology: Topology, seed: int, near: float) -> None:
-        self.random, self.near = Random(seed), near
+    def __init__(self, topology: Topology, seed: int, near: float, racks: int = RACKS) -> None:
+        self.random, self.near, self.racks = Random(seed), near, racks
         self.free = [machine.full_mask for machine in topology.machines]
         self.held: dict[str, Placement] = {}
 
     def place(self, job: str, gpus: int) -> Placement:
         while True:
-            rack = self.random.randrange(RACKS)
+            rack = self.random.randrange(self.racks)
             near = self.random.random() < self.near
-            pool = range(rack * MACHINES, (rack + 1) * MACHINES) if near else range(RACKS * MACHINES)
+            pool = range(rack * MACHINES, (rack + 1) * MACHINES) if near else range(self.racks * MACHINES)
             slices, left = [], gpus
             for machine in self.random.sample(pool, 2 if gpus <= 8 else 4):
                 share = min(left, -(-gpus // (2 if gpus <= 8 else 4)), self.free[machine].bit_count())
@@ -62,26 +63,50 @@ class Running:
             self.free[machine] |= mask
 
 
-def measure(near: float) -> None:
-    topology = cluster()
-    network = Analytic(topology)
-    running = Running(topology, 1, near)
+class Change(NamedTuple):
+    """One job left and entered elsewhere."""
+
+    wall: float
+    cpu: float
+    touched: int  # jobs that are slower or faster now
+
+
+def changed(running: Running, network: Analytic, count: int) -> list[Change]:
+    """So many jobs run, and one after the other is moved."""
     random = running.random
-    jobs = [Job(str(i), 0.0, random.choice((2, 2, 4, 4, 8)), model=random.choice(MODELS)) for i in range(JOBS)]
+    jobs = [Job(str(i), 0.0, random.choice((2, 2, 4, 4, 8)), model=random.choice(MODELS)) for i in range(count)]
     network.moved([], [(job, running.place(job.id, job.gpus)) for job in jobs], 0.0)
-    times, spent, touched = [], [], []
+    found = []
     for _ in range(CHANGES):
         job = random.choice(jobs)
         running.release(job.id)
         entered = [(job, running.place(job.id, job.gpus))]
         network.profile(job.model, entered[0][1])  # a step that was never asked for is another benchmark
         wall, cpu = time.perf_counter(), time.process_time()
-        changed = network.moved([job.id], entered, 0.0)
-        spent.append(time.process_time() - cpu)
-        times.append(time.perf_counter() - wall)
-        touched.append(len(changed))
+        touched = network.moved([job.id], entered, 0.0)
+        cpu_after, wall_after = time.process_time(), time.perf_counter()
+        found.append(Change(wall_after - wall, cpu_after - cpu, len(touched)))
+    return found
+
+
+def changes(gangs: int, near: float) -> dict[str, float]:
+    """Among so many gangs, on a cluster that grows with them: CPU milliseconds of one change."""
+    racks = max(1, round(gangs * RACKS / JOBS))
+    topology = cluster(racks)
+    found = changed(Running(topology, 1, near, racks), Analytic(topology), gangs)
+    cpu = [each.cpu for each in found]
+    return {"links": racks * MACHINES + racks, "touched": median(each.touched for each in found),
+            "median_ms": median(cpu) * 1e3, "p99_ms": quantiles(cpu, n=100)[98] * 1e3}  # fmt: skip
+
+
+def measure(near: float) -> None:
+    topology = cluster()
+    running = Running(topology, 1, near)
+    found = changed(running, Analytic(topology), JOBS)
+    times, spent = [each.wall for each in found], [each.cpu for each in found]
     per_link = sum(len(p.slices) for p in running.held.values()) / (RACKS * MACHINES)
-    print(f"{100 * near:>6.0f} %{per_link:>12.1f}{median(touched):>14.0f}{median(times) * 1e3:>12.3f} ms"
+    touched = median(each.touched for each in found)
+    print(f"{100 * near:>6.0f} %{per_link:>12.1f}{touched:>14.0f}{median(times) * 1e3:>12.3f} ms"
           f"{quantiles(times, n=100)[98] * 1e3:>10.3f} ms{median(spent) * 1e3:>12.3f} ms"
           f"{1e-3 / median(times):>9.1f}x")  # fmt: skip
 

@@ -40,7 +40,8 @@ def seconds(ask: Callable[[], object], times: int, inner: int = 1) -> float:
     return median(taken)
 
 
-def speed(topology: Topology) -> None:
+def timed(topology: Topology) -> list[tuple[str, float, float]]:
+    """(question, seconds, goal)."""
     network = Analytic(topology)
     job = Job("job", 0.0, 64, model="resnet50")
     placement = Placement.of((machine, 0xFF) for machine in range(8))
@@ -57,14 +58,17 @@ def speed(topology: Topology) -> None:
         nccl.costs.cache_clear()
         step.profile(model, gpu, shape, wires)
 
-    rows = [
+    return [
         ("ResNet-50 on 64 GPUs, nothing remembered", seconds(cold, 300), 1e-3),
         ("ResNet-50 on 64 GPUs, compute times remembered", seconds(other_placement, 300), 1e-3),
         ("ResNet-50 on 64 GPUs, remembered",
          seconds(lambda: network.step_time(job, placement, 0.0), 100, 1000), 1e-6),
     ]  # fmt: skip
+
+
+def speed(topology: Topology) -> None:
     print(f"{'question':<50}{'median':>12}{'goal':>12}{'goal/ours':>12}")
-    for name, taken, goal in rows:
+    for name, taken, goal in timed(topology):
         print(f"{name:<50}{taken * 1e6:>9.2f} µs{goal * 1e6:>9.0f} µs{goal / taken:>11.1f}x")
 
 

@@ -1,14 +1,18 @@
 """How long to wait for near GPUs, measured: `python benchmarks/waiting.py run|show|write FILE`.
 
-    run FILE [--study lasting|preempting|parts] [--cells a,b] [--seeds 201,202] [--jobs 250]
-    show FILE      the tables, as Markdown
+    run FILE --study lasting|preempting|parts|constants|sweep [--cells a;b] [--seeds 201,202] [--jobs 250]
+             [--workers 2] [--minutes 60]
+    show FILE [--every]          the tables, as Markdown
     write FILE docs/waiting.md   the same into the page, between its marks
 
-`run` adds a line of JSON per run to the file and leaves out what is there already. The studies:
+`run` adds a line of JSON per run to the file and leaves out what is there already: it may be stopped and begun again. A
+worker makes the jobs of one cell and seed once and runs every policy on them. After `--minutes` no new one is begun.
 `lasting`: nobody is preempted; our rule against never waiting, always waiting, and fixed timers.
 `preempting`: what a preemption costs, and each policy with preemption as if it were free, as it costs, and without.
-`parts`: dally with one part after the other switched off.
-Seeds 1 to 3 were used while the rules were made; 201 to 205 were not.
+`parts`: dally with one part after the other taken out; `constants`: the same of the rule where nobody is preempted
+(`waiting_parts`). Both take parts out of the sources: DALLY_PURE=1.
+`sweep`: the rule against all who are told the same (`waiting_sweep`).
+Seeds 1 to 3, 101 to 106 and 201 to 205 were used while the rules were made; 301 to 305 were not.
 """
 
 from __future__ import annotations
@@ -18,16 +22,24 @@ import json
 import math
 import random
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+import waiting_parts
+import waiting_sweep
 
+from dally.compiled import is_compiled
 from dally.core.job import Job, Truth
 from dally.experiments.sweeps.statistics import paired
+from dally.report.bound import bound_of
 from dally.report.columns import job_columns
 from dally.simulator.experiment import Experiment
 from dally.simulator.preparing import prepare_scenario
@@ -96,10 +108,15 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     "preempting": {f"{policy} at {cost}": {"preemption_cost": cost} for cost in COSTS for policy in (
         "dally", "dally[preempt=costly]", "las", "las[preempt=costly]", "tiresias", "tiresias[preempt=costly]",
         "srtf[gpu_time=true]", "srtf[gpu_time=true,preempt=costly]")},
-    "parts": {policy: {} for policy in (
-        "dally", "dally[waits=never]", "dally[waits=always]", "dally[fit=first]", "dally[preempt=never]",
-        "srtf[gpu_time=true,placement=best-fit]", "tiresias[variant=dally-paper]")},
 }  # fmt: skip
+PARTS, CONSTANTS, SWEEP = "parts", "constants", "sweep"
+SEEDS = (301, 302, 303, 304, 305)
+PARTS_OF = ("mixed, 25g, 0.9", "wide gangs, 25g, 0.85", "helios-multi, 25g, 0.9", "philly-multi, 100g 4:1, 0.7",
+            "week, 100g 4:1, 0.7", "batch, 100g 4:1")  # fmt: skip
+CONSTANTS_OF = ("odd gangs, 25g, 0.8", "odd gangs, 100g 4:1, 0.8", "wide gangs, 100g 4:1, 0.7", "mixed, 25g, 0.9",
+                "philly-multi, 100g 4:1, 0.7", "week, 100g 4:1, 0.7")  # fmt: skip
+CLASSES = (0, 1, 4, 8, 16, 10**9)  # GPUs: sizes of gangs between which slowdowns are compared
+_FEW = 5  # jobs of a class that count for nothing
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -107,16 +124,21 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=("run", "show", "write"))
     parser.add_argument("file", type=Path)
     parser.add_argument("page", type=Path, nargs="?")
-    parser.add_argument("--study", choices=tuple(STUDIES), default="lasting")
+    parser.add_argument("--study", choices=(*STUDIES, PARTS, CONSTANTS, SWEEP), default="lasting")
     parser.add_argument("--cells", default="", help="beginnings of their names, with a semicolon between them")
-    parser.add_argument("--seeds", default="201,202,203,204,205")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--jobs", type=int, default=250)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which nothing new is begun")
+    parser.add_argument("--every", action="store_true", help="every cell of the sweep, not only the worst")
     given = parser.parse_args(words)
     if given.what == "run":
-        cells = [name for name in CELLS if any(name.startswith(part) for part in given.cells.split(";"))]
-        run(given.file, given.study, cells, [int(seed) for seed in given.seeds.split(",")], given.jobs)
+        if given.study in (PARTS, CONSTANTS) and is_compiled():
+            parser.error("nothing can be taken out of what is compiled: DALLY_PURE=1")
+        seeds = [int(seed) for seed in given.seeds.split(",")]
+        run(given.file, given.study, given.cells.split(";"), seeds, given.jobs, given.workers, given.minutes * 60)
     elif given.what == "show":
-        print("\n".join(tables(read(given.file))))
+        print("\n".join(tables(read(given.file), every=given.every)))
     elif given.page is None:
         parser.error("write needs a page")
     else:
@@ -125,19 +147,89 @@ def main(words: Sequence[str] | None = None) -> None:
         given.page.write_text(before + BEGIN + "\n".join(tables(read(given.file))) + "\n" + END + after)
 
 
-def run(file: Path, study: str, cells: Sequence[str], seeds: Sequence[int], jobs: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is run in one cell: titles in the tables, with the policy and what is changed for it."""
+
+    name: str
+    scenario: Callable[[int, int], Scenario]
+    policies: Mapping[str, tuple[str, Sequence[waiting_parts.Change]]]
+    cost: str = ""
+
+
+def tasks(study: str) -> Iterator[Task]:
+    if study == SWEEP:
+        for made in waiting_sweep.design():
+            yield Task(made.name, made.scenario, {title: (policy, ()) for title, policy in made.policies().items()})
+    elif study in (PARTS, CONSTANTS):
+        names, parts = ((PARTS_OF, waiting_parts.PARTS) if study == PARTS else
+                        (CONSTANTS_OF, waiting_parts.CONSTANTS))  # fmt: skip
+        for name in names:
+            yield Task(name, CELLS[name].scenario, dict(parts))
+    elif study == "preempting":
+        for name, cell in CELLS.items():
+            for cost in COSTS:
+                policies = {title: (title.partition(" at ")[0], ()) for title in STUDIES[study] if title.endswith(cost)}
+                yield Task(name, partial(cell.scenario, preemption_cost=cost), policies, cost)
+    else:
+        for name, cell in CELLS.items():
+            yield Task(name, cell.scenario, {title: (title, ()) for title in STUDIES[study]})
+
+
+class Left(NamedTuple):
+    """Of one cell and seed, what has not been run: the titles."""
+
+    study: str
+    cell: str
+    cost: str  # of a preemption, where the study has several
+    seed: int
+    jobs: int
+    titles: tuple[str, ...]
+
+
+def run(file: Path, study: str, begins: Sequence[str], seeds: Sequence[int], jobs: int, workers: int,
+        seconds: float) -> None:  # fmt: skip
     done = {(row["study"], row["cell"], row["seed"], row["jobs"], row["policy"]) for row in read(file)}
-    for cell in cells:
-        for seed in seeds:
-            for title, more in STUDIES[study].items():
-                if (study, cell, seed, jobs, title) in done:
-                    continue
-                made = prepare_scenario(CELLS[cell].scenario(seed, jobs, **more))
-                found = figures(made, made.run(title.partition(" at ")[0]))
-                row = {"study": study, "cell": cell, "seed": seed, "jobs": jobs, "policy": title, **found}
-                with file.open("a") as out:
-                    out.write(json.dumps(row) + "\n")
-            print(f"{study}: {cell}, seed {seed}", file=sys.stderr)
+    left = []
+    for task in tasks(study):
+        for seed in seeds if any(task.name.startswith(begin) for begin in begins) else ():
+            titles = tuple(title for title in task.policies if (study, task.name, seed, jobs, title) not in done)
+            if titles:
+                left.append(Left(study, task.name, task.cost, seed, jobs, titles))
+    began, count = time.monotonic(), len(left)
+    with ProcessPoolExecutor(workers) as pool, file.open("a") as out:
+        under_way = {pool.submit(found, each): each for each in left[:workers]}
+        for each in left[workers:]:
+            _write(wait(under_way, return_when=FIRST_COMPLETED).done, under_way, out, count)
+            if time.monotonic() - began > seconds:
+                break
+            under_way[pool.submit(found, each)] = each
+        while under_way:
+            _write(wait(under_way, return_when=FIRST_COMPLETED).done, under_way, out, count)
+
+
+def _write(done: Iterable[Any], under_way: dict[Any, Left], out: TextIO, count: int) -> None:
+    for each in done:
+        rows, seconds = each.result()
+        task = under_way.pop(each)
+        out.writelines(json.dumps(row) + "\n" for row in rows)
+        out.flush()
+        print(f"{task.study}: {task.cell}, seed {task.seed}: {seconds:.1f} CPU s ({count} in all)", file=sys.stderr)
+
+
+def found(left: Left) -> tuple[list[dict[str, Any]], float]:
+    """The rows, and the CPU seconds they took."""
+    began = time.process_time()
+    task = next(each for each in tasks(left.study) if (each.name, each.cost) == (left.cell, left.cost))
+    made = prepare_scenario(task.scenario(left.seed, left.jobs))
+    rows = []
+    for title in left.titles:
+        policy, changes = task.policies[title]
+        with waiting_parts.taken_out(changes):
+            got = figures(made, made.run(policy))
+        rows.append({"study": left.study, "cell": left.cell, "seed": left.seed, "jobs": left.jobs, "policy": title,
+                     **got})  # fmt: skip
+    return rows, time.process_time() - began
 
 
 def figures(made: Experiment, run: Run) -> dict[str, float]:
@@ -149,18 +241,28 @@ def figures(made: Experiment, run: Run) -> dict[str, float]:
     slowdown = np.maximum(jobs.jct / np.maximum(alone, 60.0), 1.0)
     wide, narrow = (slowdown[measured & which] for which in (jobs.gpus > 8, jobs.gpus <= 8))
     jct, queueing = jobs.jct[measured] / 3600, jobs.queueing[measured] / 3600
+    least = bound_of(run, made.topology).avg_jct
     return {"avg_jct": float(jct.mean()), "p99_jct": float(np.percentile(jct, 99)),
             "wide": float(wide.mean()) if len(wide) else 0.0, "narrow": float(narrow.mean()) if len(narrow) else 0.0,
+            "worst_class": worst_class(jobs.gpus[measured], slowdown[measured]),
             "longest_queueing": float(queueing.max()),
             "makespan": float(np.nanmax(jobs.end) - jobs.submit.min()) / 3600,
-            "preemptions": int(jobs.preemptions.sum())}  # fmt: skip
+            "preemptions": int(jobs.preemptions.sum()),
+            "over_bound": float(jobs.jct[jobs.finished].mean()) / least if least else 0.0}  # fmt: skip
+
+
+def worst_class(gpus: Any, slowdown: Any) -> float:
+    """Mean slowdown of the size class with the largest, over that of the one with the least."""
+    means = [float(slowdown[inside].mean()) for low, high in pairwise(CLASSES)
+             if (inside := (gpus > low) & (gpus <= high)).sum() >= _FEW]  # fmt: skip
+    return max(means) / min(means) if means else 1.0
 
 
 def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+def tables(rows: Sequence[dict[str, Any]], *, every: bool = False) -> Iterator[str]:
     for study, policies in STUDIES.items():
         mine = whole([row for row in rows if row["study"] == study], list(policies))
         if not mine:
@@ -176,6 +278,16 @@ def tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
                 means = [f"{fmean(by_seed(mine, cell, policy).values()):.2f}" for policy in policies]
                 yield f"| {cell} | {' | '.join(means)} |"
         yield ""
+    for study in (PARTS, CONSTANTS):
+        parts = [row for row in rows if row["study"] == study]
+        if parts:
+            said = ", ".join(map(str, sorted({row["seed"] for row in parts})))
+            yield f"**{study}**: over dally as it is; seeds {said}, {parts[0]['jobs']} jobs a run (95 % over seeds).\n"
+            yield from waiting_parts.tables(parts)
+            yield ""
+    sweep = [row for row in rows if row["study"] == SWEEP]
+    if sweep:
+        yield from waiting_sweep.tables(sweep, every=every)
 
 
 def whole(rows: Sequence[dict[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:

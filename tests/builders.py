@@ -118,7 +118,7 @@ class Flat:
     """A preemption cost of one's own: seconds to save, seconds to restore."""
 
     def __init__(self, save: float, restore: float) -> None:
-        self._save, self._restore = save, restore
+        self._save, self._restore = float(save), float(restore)
 
     def save(self, job: Job) -> float:
         return self._save
@@ -162,7 +162,8 @@ def outages(
     topology: Topology, spans: Mapping[int, Sequence[tuple[float, float | None]]], **more: object
 ) -> Faults:
     """`outages(cluster, {0: [(10, 20)]})`: machine 0 is down from 10 to 20 and nothing else breaks."""
-    return Faults(len(topology.machines), {m: list(s) for m, s in spans.items()}, **more)  # type: ignore[arg-type]
+    exact = {m: [(float(down), None if up is None else float(up)) for down, up in s] for m, s in spans.items()}
+    return Faults(len(topology.machines), exact, **more)  # type: ignore[arg-type]
 
 
 BUSY = Reason(Token.WAITING_FOR_GPUS, "as the test says")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dally.live.testbed.bed import Bed
     from postgres import Postgres
 
+if not os.environ.get("DALLY_COMPILED"):  # calls can be counted, and functions replaced, in pure Python alone
+    os.environ["DALLY_PURE"] = "1"
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests of every room can import `builders`
 
 _QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)

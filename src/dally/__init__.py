@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dally.compiled import take_compiled
 from dally.version import __version__
+
+take_compiled()  # before anything else is imported
 
 if TYPE_CHECKING:
     from dally.core.errors import PlanError, RunError, UserError

@@ -216,6 +216,19 @@ def test_a_topology_without_a_node_list_asks_for_one(tmp_path: Path) -> None:
         load_cluster(str(tmp_path / "topology.conf"), nodes=tmp_path / "gone.txt")
 
 
+def test_of_a_slurm_conf_and_a_node_list_the_list_says_the_gpus_and_the_configuration_the_partitions(
+    tmp_path: Path,
+) -> None:
+    conf, listed = tmp_path / "slurm.conf", tmp_path / "nodes.txt"
+    conf.write_text("NodeName=n[1-3] Gres=gpu:a100:8\nPartitionName=day Nodes=n[1-2]\nPartitionName=night Nodes=ALL\n")
+    listed.write_text("NODELIST GRES\nn1 gpu:a100:8\nn2 gpu:a100:4\n")
+    made = read_cluster(str(conf), nodes=listed)
+    machines = made.topology.machines
+    assert [(each.name.rpartition("/")[2], each.gpus) for each in machines] == [("n1", 8), ("n2", 4)]
+    assert [each.sets for each in machines] == [("day", "night"), ("day", "night")]
+    assert "1 node of slurm.conf not in nodes.txt left out: n3" in made.notes
+
+
 def test_any_other_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Dear diary,\nnothing happened.\n")
     with pytest.raises(UserError, match="is not a cluster"):
@@ -292,3 +305,18 @@ def test_nodes_in_every_way_sinfo_and_slurmrestd_list_them(tmp_path: Path, text:
     loaded = read_cluster(str(tmp_path / "topology.conf"))
     assert [(machine.name, machine.gpus, machine.gpu_type) for machine in loaded.topology.machines] == [
         ("a/n1", 8, "a100"), ("a/n2", 8, "a100")]  # fmt: skip
+
+
+def test_columns_of_sinfo_without_its_header_are_a_cluster_by_themselves(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.txt"
+    file.write_text("n1   |gpu:a100:8   |gpu:a100:0(IDX:N/A)   |256  |idle\nn2   |gpu:a100:4   |gpu:a100:4(IDX:0-3) |256 |mixed\n")
+    assert [machine.gpus for machine in read_cluster(str(file)).topology.machines] == [8, 4]
+
+
+def test_a_switch_of_a_fat_tree_is_below_the_first_that_names_it(tmp_path: Path) -> None:
+    write(tmp_path, topology__conf="SwitchName=l1 Nodes=n\nSwitchName=l2 Nodes=m\nSwitchName=l3 Nodes=o\n"
+                                   "SwitchName=s1 Switches=l1,l2\nSwitchName=s2 Switches=l1,l2,l3\n",
+          slurm__conf="NodeName=n,m,o Gres=gpu:1\n")  # fmt: skip
+    loaded = read_cluster(str(tmp_path / "topology.conf"))
+    assert [machine.path[:2] for machine in loaded.topology.machines] == [("s1", "l1"), ("s1", "l2"), ("s2", "l3")]
+    assert any("taken to be below the first: l1 (s1, s2), l2 (s1, s2)" in note for note in loaded.notes)

@@ -138,6 +138,15 @@ def test_ctrl_c_while_the_workers_start_is_no_failure_of_theirs(small_trace: Pat
     assert "Traceback" not in errors and "memory" not in errors and "exit code" not in errors
 
 
+def test_ctrl_c_is_exit_code_130_wherever_it_meets_python(tmp_path: Path) -> None:
+    """Python ends itself by the signal where it was met inside an `exec`, even if it was answered (`python -m`)."""
+    (tmp_path / "met.py").write_text(
+        "import dally.cli.main as command\nimport atexit\natexit.register(print, 'tidied')\n"
+        "command.cli.main = lambda **_: exec('raise KeyboardInterrupt')\ncommand.main()\n")  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "met"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (130, "tidied\n") and done.stderr == "dally: interrupted\n"
+
+
 def test_two_runs_at_a_time_into_one_folder_are_refused(dally: Dally, small_trace: Path, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     process = start(tmp_path, *COMPARE, "--workers", "2")
@@ -157,3 +166,86 @@ def test_a_sweep_may_grow_in_its_folder_and_another_is_refused(dally: Dally, sma
     assert less.returncode == 2 and "holds the table of another sweep" in less.stderr
     assert "another run's results" in dally(*RUN).stderr
     assert dally(*words, "1", "-p", "fifo", "--force").returncode == 0
+
+
+# --- twins, and commands that write one file ------------------------------------------------------------------------
+
+TWIN = ("twin", "--history", "jobs.txt", "--present", "fifo", "--policies", "fifo[backfill=easy]", "--workers", "1", "--out", "out")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    rows = ["JobID|User|Partition|Submit|Start|End|State|TimelimitRaw|NNodes|AllocTRES|NodeList"]
+    for minute in range(60):
+        at = f"2026-03-02T1{minute // 10}:{minute % 10}0:00"
+        rows.append(f"{minute}|u{minute % 3}|gpu|{at}|{at}|2026-03-02T1{minute // 10}:{minute % 10}4:00|COMPLETED|30|1|gres/gpu:a100=4|n1")
+    path = tmp_path / "jobs.txt"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_a_twins_folder_is_never_another_runs_and_is_made_again_byte_for_byte(dally: Dally, history: Path, tmp_path: Path) -> None:
+    assert dally(*TWIN, "--quiet").returncode == 0
+    before = contents(tmp_path / "out")
+    assert set(before) == {"twin.json", "jobs.csv", "twin.html", "provenance.json"}
+    other = dally(*TWIN, "--quiet", "--warm-up", "20")
+    assert other.returncode == 2 and "holds another run's results (`dally twin --history" in other.stderr
+    again = dally("rerun", "out")
+    assert again.returncode == 0 and again.stdout.count("the same, byte for byte") == 3
+    assert contents(tmp_path / "out") == before
+    history.write_text(history.read_text() + "77|u|gpu|x|x|x|COMPLETED|30|1|gres/gpu:a100=4|n1\n")
+    changed = dally("rerun", "out")
+    assert changed.returncode == 2 and "has changed since" in changed.stderr
+
+
+def test_a_twin_of_what_came_through_a_pipe_keeps_it(dally: Dally, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(history.read_bytes())))
+    assert dally(TWIN[0], "--history", "-", *TWIN[3:], "--quiet").returncode == 0
+    history.unlink()
+    assert (tmp_path / "out/history").exists() and dally("rerun", "out").returncode == 0
+
+
+def test_a_twin_goes_on_from_the_replays_that_were_finished(dally: Dally, history: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    words = (*TWIN[:6], "slow.py", *TWIN[7:])
+    process = start(tmp_path, *words)
+    finished = tmp_path / "out.part/finished"
+    until(lambda: finished.is_dir() and any(path.suffix == ".json" for path in finished.iterdir()), process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command goes on from there" in errors, errors
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "go").touch()
+    again = dally(*words)
+    assert again.returncode == 0 and "1 replays were finished by an earlier run" in again.stderr
+    assert dally(*words[:-1], "whole").returncode == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_file_that_is_there_gives_way_to_the_same_or_with_force(dally: Dally, small_trace: Path, tmp_path: Path) -> None:
+    words = ("trace", "synth", "philly", "made.csv", "--jobs", "5")
+    assert dally(*words).returncode == dally(*words).returncode == 0
+    before = (tmp_path / "made.csv").read_bytes()
+    other = dally(*words, "--seed", "4")
+    assert other.returncode == 2 and "made.csv is there already and holds something else" in other.stderr
+    assert (tmp_path / "made.csv").read_bytes() == before
+    assert dally(*words, "--seed", "4", "--force").returncode == 0
+    assert (tmp_path / "made.csv").read_bytes() != before
+    assert dally(*RUN).returncode == 0
+    for extra, code in (((), 0), (("--at", "1s"), 2), (("--at", "1s", "--force"), 0)):
+        assert dally("journal", "snapshot", "out/fifo", "--out", "then.json", *extra).returncode == code
+    full = dally("journal", "snapshot", "out/fifo", "--out", "/dev/full")
+    assert full.returncode == 2 and full.stderr == "dally: /dev/full: cannot be written: No space left on device\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jobs.csv", "made.csv", "out", "then.json"]
+
+
+def test_a_measurement_is_not_begun_where_its_file_is_there(dally: Dally, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "net.yaml").write_text("mine")
+    for words in (("profile", "run", "--out", "net.yaml", "train.py"), ("profile", "fabric", "--out", "net.yaml"),
+                  ("calibrate", "train.py", "--cluster", "net.yaml", "--out", "net.yaml")):  # fmt: skip
+        refused = dally(*words)
+        assert refused.returncode == 2 and "net.yaml is there already" in refused.stderr
+    assert (tmp_path / "net.yaml").read_text() == "mine"

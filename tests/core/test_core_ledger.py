@@ -77,3 +77,36 @@ def test_a_migration_is_two_segments_and_no_wait() -> None:
 def test_an_unknown_job_is_a_key_error_and_not_an_empty_row() -> None:
     with pytest.raises(KeyError):
         fed(ARRIVED).row("nobody")
+
+
+def test_an_ended_job_is_the_same_row_again_figure_by_figure() -> None:
+    ledger = fed(ARRIVED, (5, pl.Start("a", HERE)), (5, ev.Measured("a", 1, 1, 0)), (7, pl.Preempt("a")),
+                 (8, pl.Start("a", THERE)))  # fmt: skip
+    living = ledger.row("a")
+    ledger(Instant(10, (ev.Finished("a"),), None))
+    again = ledger.row("a")
+    assert again is not living
+    public = [name for name in again.__slots__ if not name.startswith("_")]
+    assert {name: getattr(again, name) for name in public} == {name: getattr(living, name) for name in public}
+    assert [row.job_id for row in ledger.rows] == ["a"] and ledger.rows[-1].jct == 10
+
+
+def test_what_a_world_says_of_a_job_after_its_end_still_counts() -> None:
+    ledger = fed(ARRIVED, (5, ev.Cancelled("a")), (6, ev.StartFailed("a", "too late")))
+    assert (ledger.row("a").outcome, ledger.row("a").failed_starts) == ("cancelled", 1)
+    ledger.settle()
+    assert [(row.outcome, row.failed_starts) for row in ledger.rows] == [("cancelled", 1)]
+
+
+def test_a_name_that_comes_again_is_another_job() -> None:
+    ledger = fed(ARRIVED, (5, ev.Cancelled("a")), (6, ev.Arrived(Job("a", 6.0, 1))), (9, ev.Cancelled("a")))
+    assert [(row.submit, row.end, row.gpus) for row in ledger.rows] == [(0, 5, 2), (6, 9, 1)]
+    assert ledger.row("a").submit == 6
+
+
+def test_equal_placements_are_kept_once() -> None:
+    entries = [ARRIVED]
+    for now in (1.0, 3.0):
+        entries += [(now, pl.Start("a", at((0, 0b11)))), (now + 1, pl.Preempt("a"))]
+    first, second = fed(*entries).segments.placements
+    assert first == HERE and first is second

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import pickle
-from typing import NamedTuple
+import pkgutil
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dally.policies
 from builders import cluster
+from dally.core import plain
 from dally.core.memory import Memory, Order, Table
 from dally.core.placement import Placement
 from dally.core.plain import MachineNumber
@@ -145,3 +150,29 @@ def test_drafts_do_not_nest() -> None:
     memory.begin()
     with pytest.raises(AssertionError):
         memory.begin()
+
+
+def test_what_memories_keep_says_of_what_type_it_is() -> None:
+    """They are saved by it, and compiled named tuples have lost every type that is a union: they must stay Python."""
+    for module in pkgutil.walk_packages(dally.policies.__path__, "dally.policies."):
+        importlib.import_module(module.name)
+    seen: set[type] = set()
+
+    def look(hint: Any, where: str) -> None:
+        assert hint is not type, f"{where} has lost its type: its module must not be compiled"
+        if isinstance(hint, type) and hint not in seen and hint is not Placement:
+            seen.add(hint)
+            for name, kind in plain._fields(hint) or ():
+                look(kind, f"{hint.__module__}.{hint.__name__}.{name}")
+        for inside in get_args(hint):
+            look(inside, where)
+
+    def below(kind: type) -> Iterator[type]:
+        for each in kind.__subclasses__():
+            yield each
+            yield from below(each)
+
+    for memory in below(Memory):
+        for name, hint in get_type_hints(memory).items():
+            look(hint, f"{memory.__name__}.{name}")
+    assert Demand in seen

@@ -20,7 +20,7 @@ _POLICIES = ("fifo", "srtf", "las", "tiresias", "gandiva", "dally", "dally[timer
 _OPTIONS = {
     "--seed": _NUMBERS, "--jobs": ("1", "3", "10", "0", "-1", "x"), "--load": ("0.5", "1.2", "1e-9", "1e9", "0", "-1", "nan", "inf"),
     "--window": ("all", "10%..90%", "90%..10%", "1d..2d", "x..y", "0%..0%", "..", "1e99d..2e99d", "nan%..1%"),
-    "--knowledge": ("declared", "none", "noisy=0.7", "noisy=1e9", "noisy=-1", "noisy=", "noisy", "exact", "", "noisy=nan"),
+    "--knowledge": ("declared", "none", "limits", "learned", "auto", "noisy=0.7", "noisy=1e9", "noisy=-1", "noisy=", "noisy", "exact", "", "noisy=nan"),
     "--preemption-cost": ("0", "30s", "model", "model[storage=5GB/s]", "original", "gandiva", "model[storage=0]", "1e99s", "-1", "x", "model[", "nan"),
     "--network": ("analytic", "ideal", "level-penalty[rack=1.2,cluster=2]", "astra", "artist", "analytic[overlap=2]", "level-penalty[rack=nan]", "x", "",
                   "level-penalty[rack=1e308,cluster=1e308]", "ideal[x=1]"),
@@ -84,6 +84,10 @@ def _cluster(rng: random.Random, folder: Path) -> Call:
 def _side_file(rng: random.Random, folder: Path) -> Call:
     path, sample = _spoiled(rng, folder, "scenario", "sweep", "outages", "queues", "throughputs", "mix", "conf", "pairs")
     trace = "synth:gavel" if sample.kind == "throughputs" else "synth:philly"
+    if sample.name == "events.txt":  # has dates, and so must the trace
+        dump = folder / "sacct.txt"
+        dump.write_bytes(next(each.data for each in all_samples() if each.name == "sacct.txt"))
+        return Call(("simulate", "-t", str(dump), "-c", "1x2x4", "-p", rng.choice(_POLICIES[:6]), "-q", "--outages", str(path)))
     if sample.kind == "sweep":
         # a sweep of thousands of cells is work, not a hang
         path.write_bytes(re.sub(rb"(?<=seeds: )[\d_]+", b"2", path.read_bytes()))

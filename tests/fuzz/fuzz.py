@@ -115,13 +115,21 @@ def judge(call: Call, code: int | None, out: str, errors: str) -> str | None:
     return None
 
 
+def _is_written(line: bytes) -> bool:
+    """Whether there is more in it than blanks of any alphabet."""
+    try:
+        return bool(line.decode().strip())
+    except UnicodeDecodeError:
+        return bool(line.decode("latin-1").strip())
+
+
 def lost(out: str, path: Path, sample: Sample) -> str | None:
     """Rows in the file that are neither jobs nor said to be left out, joined or passed over."""
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if data[:2] in (b"\x1f\x8b", b"PK", b"\xff\xfe", b"\xfe\xff"):
         return None
-    lines = [line for line in re.split(rb"\r\n|\n|\r", data) if line.strip() and not line.lstrip().startswith((b"#", b";"))]
-    given = len(lines) - (1 if sample.head and not sample.name.endswith(".swf") else 0)
+    lines = [line for line in re.split(rb"\r\n|\n|\r", data) if _is_written(line) and not line.lstrip().startswith((b"#", b";"))]
+    given = len(lines) - (0 if sample.name.endswith(".swf") else sample.head)
     sections = json.loads(out)
     general = dict(row[:2] for row in sections["trace"]["rows"])
     jobs = int(general["jobs"].replace(",", ""))

@@ -28,6 +28,14 @@ def _clock(minutes: int) -> str:
     return f"{10 + minutes // 60:02}:{minutes % 60:02}:00"
 
 
+def _padded(text: str) -> bytes:
+    """A dump as sacct prints it without -P: right-aligned under a line of dashes."""
+    rows = [line.split("|") for line in text.splitlines()]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [" ".join(value.rjust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([lines[0], " ".join("-" * width for width in widths), *lines[1:], ""]).encode()
+
+
 def _traces() -> list[Sample]:
     day = "2026-03-01"
     tiresias = _table("job_id,num_gpu,submit_time,iterations,model_name,duration,interval",
@@ -57,6 +65,12 @@ def _traces() -> list[Sample]:
                             "state": {"current": ["COMPLETED"]}, "user": "u", "account": "ml", "nodes": "n[1-2]",
                             "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 2}], "requested": []}}
                            for i in range(4)]}  # fmt: skip
+    padded = _padded(sacct.decode())
+    controller = {"last_update": {"set": True, "infinite": False, "number": 1700002000}, "jobs": [
+        {"job_id": i, "job_state": [("RUNNING", "COMPLETED", "PENDING")[i % 3]], "submit_time": {"set": True, "number": 1700000000 + i},
+         "start_time": 1700000100 + i, "end_time": 1700000900 + i, "node_count": {"set": True, "number": 1}, "tasks": 2, "nodes": "n1", "user_name": "u",
+         "gres_detail": [["gpu:h100:2(IDX:0-1)"], []][i % 2], "tres_per_task": "gres/gpu=1", "tres_per_socket": "gres/gpu:2", "sockets_per_node": 1,
+         "time_limit": {"set": True, "infinite": False, "number": 60}} for i in range(6)]}  # fmt: skip
     philly_json = [{"jobid": f"j{i}", "status": "Pass", "vc": "v", "user": "u", "submitted_time": f"{day} {_clock(i)}",
                     "attempts": [{"start_time": f"{day} {_clock(i + 2)}", "end_time": f"{day} {_clock(i + 30)}",
                                   "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}]}]} for i in range(4)]  # fmt: skip
@@ -71,7 +85,8 @@ def _traces() -> list[Sample]:
         Sample("tiresias.csv", tiresias, "trace", True), Sample("philly.csv", philly, "trace", True),
         Sample("helios.csv", helios, "trace", True), Sample("acme.csv", acme, "trace", True), Sample("openb.csv", openb, "trace", True),
         Sample("gavel.trace", gavel, "trace", True, 0), Sample("old.trace", old, "trace", True, 0), Sample("a.swf", swf, "trace", True),
-        Sample("sacct.txt", sacct, "trace", True), Sample("sacct.json", json.dumps(sacct_json).encode(), "trace"),
+        Sample("sacct.txt", sacct, "trace", True), Sample("padded.txt", padded, "trace", True, 2),
+        Sample("squeue.json", json.dumps(controller, indent=1).encode(), "trace"), Sample("sacct.json", json.dumps(sacct_json).encode(), "trace"),
         Sample("philly.json", json.dumps(philly_json).encode(), "trace"), Sample("lucid.json", json.dumps(lucid, indent=1).encode(), "trace"),
         Sample("pai_task_table.csv", pai, "trace"), Sample("own.csv", own, "trace"),
     ]  # fmt: skip
@@ -123,6 +138,9 @@ def _others() -> list[Sample]:
         Sample("nodes.csv", b"sn,cpu_milli,memory_mib,gpu,model\nn1,64000,262144,4,V100M16\nn2,64000,262144,2,T4\n", "cluster"),
         Sample("scenario.yaml", scenario, "scenario"), Sample("sweep.yaml", sweep, "sweep"),
         Sample("outages.csv", b"machine,down,up\nrack0/m0,1h,2h\nrack0/m1,100,\n", "outages"),
+        Sample("events.txt", b"Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\nc||2026-03-01T00:00:00|Unknown||count|\n"
+               b"c|m0|2026-03-01T09:00:00|2026-03-01T10:10:00|DOWN*|gone|root(0)\nc|m1|2026-03-01T10:05:00|Unknown|DRAINED|fan|root(0)\n"
+               b"c|m1|2026-03-01T10:20:00|2026-03-01T10:30:00|DOWN|fan|root(0)\n", "outages"),
         Sample("queues.yaml", b"queues:\n  vc0: {weight: 2, max_gpus: 4}\n  default: {weight: 0.5, max_jobs_per_user: 3}\n", "queues"),
         Sample("throughputs.json", json.dumps({"v100": rates, "k80": rates}).encode(), "throughputs"),
         Sample("mix.yaml", mix, "mix"), Sample("slurm.conf", SLURM_CONF, "conf"),

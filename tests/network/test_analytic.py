@@ -43,6 +43,26 @@ def test_a_remembered_answer_is_the_same_object() -> None:
     assert NETWORK.step_time(job(placement), placement, 0.0) is NETWORK.step_time(job(placement), placement, 9.0)
 
 
+@pytest.mark.pure
+def test_another_run_on_the_same_links_works_out_no_step_again_and_on_others_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    spread = place((0, 4), (3, 4))
+    first = Analytic(cluster())
+    known = first.step_time(job(spread, None), spread, 0.0), first.profile(None, spread)
+
+    def not_again(*_: object) -> None:
+        raise AssertionError("it was known")
+
+    monkeypatch.setattr("dally.network.analytic.step_alone", not_again)
+    monkeypatch.setattr("dally.network.analytic.profile", not_again)
+    second = Analytic(cluster())
+    assert (second.step_time(job(spread, None), spread, 0.0), second.profile(None, spread)) == known
+    assert second.notes == first.notes  # what had to be assumed is said again
+    levels = [Level("machine", bandwidth=299e9), Level("cluster", bandwidth=1e9)]
+    other = Analytic(build_topology(levels, [MachineSpec((f"m{i}",), 8, "V100") for i in range(4)]))
+    with pytest.raises(AssertionError, match="it was known"):
+        other.step_time(job(spread, None), spread, 0.0)
+
+
 def test_the_memory_of_placements_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dally.network.analytic._MOST_REMEMBERED", 3)
     network = Analytic(cluster())

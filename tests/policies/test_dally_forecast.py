@@ -130,3 +130,24 @@ def test_what_is_remembered_is_plain_and_reads_back_the_same() -> None:
     assert again.save(TREE) == saved
     assert again.apart == {"a": True} and again.waits["g"] == scene.memory.waits["g"]
     assert list(again.latest()) == list(scene.memory.latest())
+
+
+def test_a_gang_that_no_machine_holds_finds_room_where_as_few_machines_as_can_be_have_an_even_share() -> None:
+    scene = Scene()
+    scene.runs("a", at((0, 0b0011)))  # until 100 s
+    scene.runs("b", at((1, 0b1000)))  # until 200 s
+    scene.runs("c", at((2, 0b1111)))  # until 400 s
+    forecast = scene.forecast()
+    assert forecast.opening(Demand(5, None), 1, 0) == 0.0 + 100.0  # three of each of two: five GPUs are free before
+    assert forecast.opening(Demand(8, None), 1, 0) == 200.0
+    assert forecast.opening(Demand(8, None), 1, 1) == 400.0  # the other rack
+    assert forecast.opening(Demand(4, None), 0, 0) == 0.0  # a machine holds it: as before
+    assert scene.tiers.scattered(at((0, 0b1111), (1, 0b11), (2, 0b11)))
+    assert not scene.tiers.scattered(at((0, 0b1111), (1, 0b1111)))
+    assert not scene.tiers.scattered(at((0, 0b1), (1, 0b1), (2, 0b1)))  # a machine holds it: that is a matter of tiers
+
+
+def test_gpus_that_the_cluster_does_not_have_have_no_place_in_it() -> None:
+    scene = Scene()
+    assert scene.tiers.smallest(Demand(1, "b200")) == scene.tiers.count - 1
+    assert scene.examples.of(1, "b200", 0) is None

@@ -8,7 +8,8 @@ import pytest
 
 from dally.core.errors import UserError
 from dally.core.plan import Demand
-from dally.policies.dally.timers import AutoTuner, Fixed, Histories
+from dally.policies.dally.remembered import Histories
+from dally.policies.dally.timers import AutoTuner, Fixed
 from dally.policies.options import make_policy
 
 LEASE = 100.0

@@ -45,6 +45,9 @@ def test_every_option_says_what_it_does_and_where_its_default_comes_from(name: s
 # what an option needs beside it that a list of conditions does not say: it may also come from a file
 BESIDE = {("slurm", "favor_small", "true"): ",priority=multifactor,weight_jobsize=1",
           ("slurm", "fair_tree", "false"): ",priority=multifactor,weight_fairshare=1",
+          ("slurm", "whole_nodes", "false"): ",bf_job_part_count_reserve=1",
+          **{("slurm", "associations", each): ",priority=multifactor,weight_fairshare=1"
+             for each in ("accounts", "parents", "partitions")},
           ("slurm", "preempt", "partition"): ",tiers=a:2", ("slurm", "preempt", "qos"): ",tenant=qos"}  # fmt: skip
 
 
@@ -92,7 +95,8 @@ def test_times_are_written_as_people_write_them(text: str, value: float) -> None
     ("fifo[backfill=maybe]", "backfill='maybe' is not valid; it takes true | false | any | easy | conservative"),
     ("fifo[placement=corner]", "it takes any | consolidated | spread | best-fit"),
     ("fifo[backfill=true,backfill=true]", "given twice"),
-    ("las[quantum=-1]", "it takes time"),
+    ("las[quantum=-1]", "it takes time, and nothing below 0"),
+    ("dally[timers=auto,breadth=0.5]", "breadth would do nothing here: it belongs to timers=value"),
     ("las[quantum=soon]", "it takes time"),
     ("fifo[placement=any", "is not a policy; write name"),
     ("", "is not a policy; write name"),

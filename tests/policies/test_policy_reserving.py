@@ -22,7 +22,7 @@ def told(spec: Spec, limit: float) -> Spec:
 
 
 def starts(jobs: list[Spec], kind: str) -> dict[str, float]:
-    played = play(jobs, ONE, f"fifo[backfill={kind}]")
+    played = play(jobs, ONE, kind if "[" in kind else f"fifo[backfill={kind}]")
     return {entry.job: time for time, entry in played.of(pl.Start)}  # type: ignore[union-attr]
 
 
@@ -84,6 +84,18 @@ def test_whole_runs_are_those_of_the_plain_rule(kind: str, rows: list[tuple[int,
     jobs = [told(job(f"j{i}", gpus, seconds, submit), limit) for i, (submit, gpus, seconds, limit) in enumerate(ordered)]
     found = starts(jobs, kind)
     assert [found[f"j{i}"] for i in range(len(ordered))] == reference(ordered, kind == "conservative")
+
+
+@pytest.mark.parametrize("kind", ["easy", "conservative"])
+@settings(max_examples=50, deadline=None)
+@given(rows=st.lists(st.tuples(st.integers(0, 20), st.integers(1, GPUS), st.integers(1, 30), st.integers(0, 20)),
+                     min_size=1, max_size=9))  # fmt: skip
+def test_slurm_by_the_book_is_the_plain_rule_in_minutes(kind: str, rows: list[tuple[int, int, int, int]]) -> None:
+    ordered = sorted((submit, gpus, length, length + more) for submit, gpus, length, more in rows)
+    jobs = [told(job(f"j{i}", gpus, 60.0 * length, 60.0 * submit), 60.0 * limit)
+            for i, (submit, gpus, length, limit) in enumerate(ordered)]  # fmt: skip
+    found = starts(jobs, f"slurm[textbook={kind}]")
+    assert [found[f"j{i}"] / 60 for i in range(len(ordered))] == reference(ordered, kind == "conservative")
 
 
 def test_a_profile_finds_the_first_gap_that_is_long_enough() -> None:

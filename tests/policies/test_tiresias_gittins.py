@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dally.core.errors import UserError
 from dally.policies.tiresias.gittins import Distribution, ReleasedIndex, read_distribution
-from dally.policies.tiresias.memory import PaperMemory, Service
+from dally.policies.tiresias.memory import Service
+from dally.policies.tiresias.remembered import PaperMemory
 
 samples = st.lists(st.integers(1, 40).map(float) | st.floats(0.5, 1e4), min_size=1, max_size=25)
 

@@ -28,6 +28,7 @@ def streams(draw: st.DrawFn) -> tuple[list[Spec], Topology]:
     return jobs, topology
 
 
+@pytest.mark.pure  # it puts another function in the place of one
 @pytest.mark.parametrize("options", ["bf_interval=10", "bf_interval=1,batch_sched_delay=0,bf_resolution=1", ""])
 @settings(max_examples=60, deadline=None)
 @given(stream=streams())

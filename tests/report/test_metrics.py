@@ -15,6 +15,7 @@ from dally.core.topology import Level, MachineSpec, Topology, build_topology, re
 from dally.network.simple import Ideal
 from dally.policies.options import make_policy
 from dally.report.bound import Bound, bound_of
+from dally.report.columns import percentile
 from dally.report.metrics import Summary, summarise, write_jobs_csv, write_summary
 from dally.simulator.costs import make_cost
 from dally.simulator.run import Run, simulate
@@ -153,3 +154,11 @@ def test_figures_agree_with_the_released_tiresias_simulator(tiresias: Path) -> N
     assert summary.p95_jct == pytest.approx(np.percentile(expected, 95), rel=1e-12)
     ends = [float(row["end_time"]) for row in csv.DictReader((tiresias / "n32g4" / "fifo.csv").open())]
     assert summary.makespan == max(ends)
+
+
+@pytest.mark.parametrize("percent", [10, 50, 95, 99])
+def test_a_percentile_is_numpys_to_the_last_bit(percent: float) -> None:
+    draw = np.random.default_rng(4)
+    for count in (1, 2, 3, 7, 40, 401):
+        values = np.exp(draw.normal(size=count) * 5)
+        assert percentile(values, percent) == float(np.percentile(values, percent))

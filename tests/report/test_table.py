@@ -81,6 +81,8 @@ def test_who_was_told_more_is_compared_with_those_told_less_where_they_are_no_wo
     more = replace(srtf, policy="more", told="exact durations and speeds", avg_jct=2 * (srtf.avg_jct or 0))
     assert "srtf, told exact durations only, is no worse with 20.7 min" in " ".join(shown([*summaries, more], 200).split())
     assert "is no worse" not in shown(summaries, 200)
+    alike = [replace(srtf, policy="a", told="nothing"), replace(srtf, policy="b"), replace(more, avg_jct=srtf.avg_jct)]
+    assert "a, told nothing only, and b, told exact durations only, are no worse with" in " ".join(shown(alike, 300).split())
 
 
 def test_the_notes_tell_what_is_not_in_the_averages(summaries: list[Summary]) -> None:

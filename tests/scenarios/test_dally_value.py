@@ -136,3 +136,50 @@ def test_the_value_of_waiting_beats_waiting_by_timers_where_distance_costs_much(
         played = play(trace, cluster(2, 2, 4), f"dally[timers={timers},lease=10m]", network=SLOW, cost="30s")
         jct[timers] = math.fsum(row.jct or 0.0 for row in played.run.ledger.rows)
     assert jct["value"] == min(jct.values()), jct
+
+
+@pytest.mark.parametrize(("policy", "narrow", "first"), [
+    ("dally", 1, "wide"),  # one is in the way of one other: the shorter goes first
+    ("dally", 8, "n0"),  # many wait: the wide one would put off all of them
+    ("dally[breadth=0]", 8, "wide"),  # least time first, whatever it does to others
+])  # fmt: skip
+def test_gpus_count_in_the_order_only_where_many_wait(policy: str, narrow: int, first: str) -> None:
+    # wide needs 60 s of 16 GPUs, the others 70 s of four; somebody has all 16 until 100 s
+    specs = [job("all", 16, 100), job("wide", 16, 60, 1), *(job(f"n{i}", 4, 70, 1) for i in range(narrow))]
+    played = play(specs, cluster(1, 2, 8), policy)
+    other = "wide" if first == "n0" else "n0"
+    assert played.times(Start, first)[0] == 100.0 < played.times(Start, other)[0]
+
+
+def test_what_orders_jobs_is_the_time_they_need_near_and_not_their_work() -> None:
+    class Told:
+        """Half the work, at a quarter of the speed."""
+
+        def work(self, asked: object) -> float:
+            return {"all": 100.0, "slow": 500.0, "fast": 1000.0}[asked.id]  # type: ignore[attr-defined]
+
+        def speed(self, asked: object, placement: object) -> float:
+            return 0.25 if asked.id == "slow" else 1.0  # type: ignore[attr-defined]
+
+    specs = [job("all", 4, 100), job("slow", 4, 500, 1), job("fast", 4, 1000, 1)]
+    played = play(specs, cluster(1, 1, 4), VALUE, estimates=Told())
+    assert played.times(Start, "fast")[0] == 100.0 < played.times(Start, "slow")[0]
+
+
+@pytest.mark.parametrize(("opens", "starts", "machines"), [(90.0, 90.0, 2), (4000.0, 1.0, 6)])
+def test_a_gang_that_no_machine_holds_waits_for_as_few_machines_as_can_be(
+    opens: float, starts: float, machines: int
+) -> None:
+    class Told:
+        """On every machine more than two a step takes as long again."""
+
+        def work(self, asked: object) -> float:
+            return float({"g": 100.0, "x0": opens, "x1": opens}.get(asked.id, 5000.0))  # type: ignore[attr-defined]
+
+        def speed(self, asked: object, placement: object) -> float:
+            return 1.0 / max(1, len(placement.slices) - 1)  # type: ignore[attr-defined]
+
+    # one GPU is free on each of six machines; two of them open
+    busy = [job(f"x{i}", 3, opens if i < 2 else 5000) for i in range(6)]
+    played = play([*busy, job("g", 6, 100, 1)], cluster(1, 6, 4), "dally[preempt=never]", estimates=Told())
+    assert start(played, "g") == (starts, machines)

@@ -11,6 +11,7 @@ import pytest
 
 from builders import Played, at, cluster, job, play
 from dally.core.active import ActiveJob
+from dally.core.estimates import Declared
 from dally.core.job import Job
 from dally.core.plan import Start
 from dally.core.topology import Topology
@@ -33,12 +34,12 @@ def test_the_load_is_that_of_the_last_hundred_arrivals() -> None:
     seen = Arrivals()
     for i in range(9):
         seen.arrive(10.0 * i, 80.0)
-    assert seen.rates(100.0) == (0.0, 0.0)  # too few to say
+    assert seen.offered_per_second(100.0) == 0.0  # too few to say
     seen.arrive(90.0, 80.0)
-    assert seen.rates(100.0) == (0.1, 8.0)
+    assert seen.offered_per_second(100.0) == 8.0
     for i in range(RECENT):
         seen.arrive(1000.0 + i, 5.0)
-    assert seen.rates(1100.0) == (1.0, 5.0)
+    assert seen.offered_per_second(1100.0) == 5.0
     assert len(seen.came) == RECENT
 
 
@@ -53,14 +54,15 @@ def test_who_is_through_before_the_kept_gpus_are_needed_may_use_them_and_so_may_
 
 
 def rule(load: float, *, lasting: bool = True, waiting: int = 1, opens: float = math.inf) -> Waiting:
-    """On 8 GPUs, at 1000 s: twenty jobs have come that bring this load; far GPUs are twice as slow."""
+    """On 8 GPUs, at 1000 s: twenty jobs have come that bring this load; far GPUs are four times as slow."""
     memory = ValueMemory()
     for i in range(20):
         memory.arrive(50.0 * i, load * 8 * 1000 / 20)
     forecast = SimpleNamespace(
-        now=1000.0, tiers=SimpleNamespace(gpus=8), memory=memory, view=SimpleNamespace(waiting=[None] * waiting),
-        run_time=lambda job, placement: 200.0, run_time_at=lambda job, tier: 100.0,
-        opening=lambda demand, tier, ahead: opens)  # fmt: skip
+        now=1000.0, tiers=SimpleNamespace(gpus=8, scattered=lambda placement: False), memory=memory,
+        view=SimpleNamespace(waiting=[None] * waiting),
+        run_time=lambda job, placement: 400.0, run_time_at=lambda job, tier: 100.0,
+        opening=lambda demand, tier, ahead, within: opens)  # fmt: skip
     return Waiting("value", cast(Forecast, forecast), [], lasting=lasting)
 
 
@@ -68,24 +70,36 @@ GANG = ActiveJob(Job("g", 1000.0, 2), 0, 1000.0)
 FAR = at((0, 1), (1, 1))
 
 
-@pytest.mark.parametrize(("load", "declines"), [(0.4, False), (0.49, False), (0.51, True), (1.5, True)])
+@pytest.mark.pure
+@pytest.mark.parametrize(("load", "declines"), [(0.1, False), (0.24, False), (0.26, True), (1.5, True)])
 def test_no_gang_takes_what_is_so_slow_that_all_of_them_together_would_be_too_much(load: float, declines: bool) -> None:
     said = rule(load).rather(GANG, FAR, 0, 1)
     assert (said is not None) is declines
     assert rule(load, lasting=False).rather(GANG, FAR, 0, 1) is None  # it can be moved later
     if said is not None:
-        assert said.slower == 2.0
+        assert said.slower == 4.0
         # if nobody else comes, the load at that time is just low enough
-        assert load * 1000.0 / said.until == pytest.approx(0.5)
+        assert load * 1000.0 / said.until == pytest.approx(0.25)
 
 
-def test_where_placements_last_those_who_come_before_the_queue_is_served_count_as_well() -> None:
-    # ten others wait with 8 · 100 s of work between them: S = 100 s · (1 + 2 · 10 / 8), and more for those who come
-    free, lasting = rule(0.4, lasting=False, waiting=11), rule(0.4, waiting=11)
-    for each in (free, lasting):
-        each.forecast.memory.backlog = 800.0
-    assert free.pressure == 10 / 8
-    assert lasting.pressure == pytest.approx((10 + 0.02 * 100 / 0.6) / 8)
+@pytest.mark.pure
+def test_where_placements_last_how_many_wait_does_not_count_but_what_stands_idle_does() -> None:
+    # it saves 300 s; an eighth of what is declined stands idle, so near GPUs may be 2400 s away
+    for waiting in (1, 11):
+        assert rule(0.1, waiting=waiting, opens=3390.0).rather(GANG, FAR, 0, 1) is not None
+        assert rule(0.1, waiting=waiting, opens=3410.0).rather(GANG, FAR, 0, 1) is None
+    # where it can be moved later, those who wait count: 300 s · (1 + 2 · 10 / 8)
+    assert rule(0.1, lasting=False, waiting=11, opens=2040.0).rather(GANG, FAR, 0, 1) is not None
+    assert rule(0.1, lasting=False, waiting=11, opens=2060.0).rather(GANG, FAR, 0, 1) is None
+
+
+@pytest.mark.pure
+def test_what_is_a_little_slower_is_never_declined_for_the_load() -> None:
+    crowded = rule(3.0)
+    crowded.forecast.run_time = lambda job, placement: 290.0  # type: ignore[method-assign]
+    assert crowded.rather(GANG, FAR, 0, 1) is None
+    crowded.forecast.run_time = lambda job, placement: 310.0  # type: ignore[method-assign]
+    assert crowded.rather(GANG, FAR, 0, 1) is not None
 
 
 @pytest.mark.parametrize(("waits", "expected"), [("never", (1.0, 2)), ("always", (900.0, 1)), ("200s", (201.0, 2))])
@@ -122,3 +136,21 @@ def test_for_a_starved_gang_that_must_be_inside_a_machine_a_machine_is_kept_not_
     assert start(played, "short")[0] == 8000
     assert start(played, "gang")[0] == 9000
     assert start(played, "long")[0] >= 9000
+
+
+def test_where_nothing_is_declared_and_nobody_preempted_a_wide_newcomer_does_not_pass_who_waits_longer() -> None:
+    specs = [job("busy", 8, 100), job("narrow", 1, 50, 10), job("wide", 8, 50, 20)]
+    played = play(specs, TWO, LASTING, estimates=Declared())
+    assert start(played, "narrow")[0] == 100
+    assert start(played, "wide")[0] == 150
+
+
+def test_of_jobs_of_one_demand_some_may_declare_what_they_need_and_others_not() -> None:
+    class Told(Declared):
+        def work(self, asked: Job) -> float | None:
+            return None if asked.id == "silent" else 500.0
+
+    specs = [job("busy", 8, 100), job("silent", 4, 50, 10), job("told", 4, 50, 20), job("last", 4, 50, 30)]
+    for policy in ("dally", LASTING):
+        played = play(specs, TWO, policy, estimates=Told())
+        assert start(played, "silent")[0] <= start(played, "told")[0]

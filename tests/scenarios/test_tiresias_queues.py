@@ -9,7 +9,8 @@ import pytest
 from builders import Played, cluster, job, play, watched_steps
 from dally.core.plan import Preempt, Start
 from dally.core.scheduler import Scheduler
-from dally.policies.tiresias.released import Released, ReleasedMemory
+from dally.policies.tiresias.released import Released
+from dally.policies.tiresias.remembered_released import ReleasedMemory
 
 TWO = "tiresias[thresholds=100]"
 

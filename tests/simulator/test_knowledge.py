@@ -6,6 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from builders import cluster
 from dally.core import events as ev
@@ -72,6 +74,30 @@ def test_what_is_learned_comes_from_jobs_that_had_ended_and_from_nothing_else() 
     _, again = run(other, "learned")
     first = [f"j{number}" for number in range(cut + 1)]
     assert {job: said(seen)[job] for job in first} == {job: said(again)[job] for job in first}
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), cut=st.integers(1, 39), factor=st.floats(0.01, 100.0), limits=st.booleans())
+def test_no_future_changes_what_was_learned_before_it(seed: int, cut: int, factor: float, limits: bool) -> None:
+    """Whatever becomes of the jobs from some arrival on, all that came until then are told the same."""
+    trace = history(40, limits=limits, seed=seed)
+    chance = random.Random(seed)
+    other = replace(trace, truths=[truth if number < cut else Truth((truth.duration or 0.0) * factor * chance.uniform(0.5, 2))
+                                   for number, truth in enumerate(trace.truths)])  # fmt: skip
+    told_first, told_again = said(run(trace, "learned")[1]), said(run(other, "learned")[1])
+    assert [told_first[f"j{number}"] for number in range(cut + 1)] == [told_again[f"j{number}"] for number in range(cut + 1)]
+
+
+def test_who_asks_for_the_same_again_is_taken_to_run_as_long_again() -> None:
+    """A user with two kinds of job, told apart by nothing but the limit they are given."""
+    predictor = Predictor()
+    for number in range(20):
+        short = number % 2 == 0
+        job = Job(f"j{number}", 0.0, 1, user="ann", limit=600.0 if short else 7200.0)
+        predictor.predict(job)
+        predictor.ended(job, 100.0 if short else 5000.0)
+    assert predictor.predict(Job("a", 0.0, 1, user="ann", limit=600.0)) == pytest.approx(100.0)
+    assert predictor.predict(Job("b", 0.0, 1, user="ann", limit=7200.0)) == pytest.approx(5000.0)
 
 
 def test_what_is_learned_is_near_where_users_repeat_themselves_and_says_how_near() -> None:

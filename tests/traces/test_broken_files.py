@@ -31,7 +31,7 @@ BROKEN: list[tuple[str, bytes, str]] = [
     ("own.csv", b"# dally-trace 1\nid,submit_time\na,1\n", "line 2: the header lacks the columns gpus"),
     ("field.csv", b"# dally-trace 1\nid,submit_time,gpus,duration\na,soon,1,5\n", "line 3, submit_time: 'soon'"),
     ("frame.parquet", b"PAR1" + bytes(40), "damaged Parquet"),
-    ("sacct.txt", b"       JobID      State\n------------ ----------\n1   COMPLETED\n", "aligned columns"),
+    ("sacct.txt", b"       JobID      State\n------------ ----------\n1   COMPLETED\n", "without submit"),
 ]
 
 

@@ -35,8 +35,8 @@ def test_gpus_are_found_in_every_way_slurm_writes_them() -> None:
 
 
 def test_node_lists_unfold_with_their_leading_zeros() -> None:
-    assert node_names("n[01-03,7],gpu9") == ["n01", "n02", "n03", "n7", "gpu9"]
-    assert node_names("rack1-n[9-10]-ib") == ["rack1-n9-ib", "rack1-n10-ib"]
+    assert node_names("n[01-03,7],gpu9") == ("n01", "n02", "n03", "n7", "gpu9")
+    assert node_names("rack1-n[9-10]-ib") == ("rack1-n9-ib", "rack1-n10-ib")
     assert node_names("None assigned") is None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dally.cli.writing import check_free, force_file_option, write_whole
 from dally.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 @click.option("--cluster", "-c", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False),
               metavar="FILE", help="The cluster file that the steps were measured on.")  # fmt: skip
 @click.option("--out", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
+@force_file_option
 @click.option("--network", "-n", default="analytic", show_default=True, help="Network model whose links are fitted.")
 @click.option("--hold-out", type=float, default=0.3, show_default=True, help="Share of the steps kept out of the fit.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which ones those are.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing.")
-def command(steps: tuple[Path, ...], cluster: Path, out: Path, network: str, hold_out: float, seed: int,
-            quiet: bool) -> None:  # fmt: skip
+def command(steps: tuple[Path, ...], cluster: Path, out: Path, force: bool, network: str, hold_out: float,
+            seed: int, quiet: bool) -> None:  # fmt: skip
     """Fit latency and bandwidth of every level, and overlap, to measured STEPS; say how far off it is on others.
 
     \b
@@ -43,16 +45,14 @@ def command(steps: tuple[Path, ...], cluster: Path, out: Path, network: str, hol
     from dally.core.units import show_bytes, show_time
     from dally.profiler.calibrate import calibrate, cluster_text
 
+    check_free(out, force)
     topology = load_cluster(str(cluster))
     given = yaml.safe_load(cluster.read_text())
     if not isinstance(given, dict) or "dally-cluster" not in given:
         raise UserError(f"{cluster} is no cluster file (docs/formats/cluster-yaml.md): only those can be written anew")
     measured = [step for path in steps for step in _read(path, topology)]
     found = calibrate(topology, measured, network, hold_out, seed)
-    try:
-        out.write_text(cluster_text(given, topology, found, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror}") from None
+    write_whole(out, cluster_text(given, topology, found, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), force=True)
     if quiet:
         return
     rows = []

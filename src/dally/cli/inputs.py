@@ -76,6 +76,8 @@ def experiment_options(command: F) -> F:
         click.option("--warm-start/--cold-start", default=None,
                      help="Whether earlier submissions of the stream are still running at its begin (default with "
                           "--load), or the cluster is empty."),
+        click.option("--bound/--no-bound", default=None,
+                     help="Whether the lower bound is computed (default: it is; some seconds for a million jobs)."),
         click.option("--knowledge", show_default="auto", metavar="K",
                      help="What is known of durations: none, limits (as users declare them), learned (from jobs that "
                           "have ended), and for studies noisy=0.7 (log-normal) and exact; auto: limits where the trace "
@@ -89,7 +91,7 @@ def experiment_options(command: F) -> F:
                      show_default="0.02", help="Of mini-batch times policies measure: sigma of a log-normal factor."),
         click.option("--queues", metavar="FILE",
                      help="YAML of queues with weights and limits, which jobs pass by their tenant (virtual cluster)."),
-        click.option("--outages", metavar="FILE", help="CSV machine,down,up of machine failures."),
+        click.option("--outages", metavar="FILE", help="CSV machine,down,up, or sacctmgr -P show event."),
         click.option("--mtbf", type=Time(), help="Mean time between failures of one machine, e.g. 30d."),
         click.option("--mttr", type=Time(), show_default="4h", help="Mean time to repair one."),
         click.option("--job-mtbf", type=Time(), help="Mean running time between crashes of one job."),

@@ -12,6 +12,7 @@ import click
 
 from dally.cli.explain import journal_in
 from dally.cli.inputs import Time
+from dally.cli.writing import force_file_option, write_whole
 from dally.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -254,8 +255,9 @@ def _relive(source: str, as_json: bool) -> None:
 @_RECORD
 @click.option("--at", "until", type=Time(), help="Stop at this time of the run; default: its end.")
 @click.option("--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Default: standard output.")
+@force_file_option
 @_THROUGHPUTS
-def snapshot(record: Path, until: float | None, out: Path | None, throughputs: Path | None) -> None:
+def snapshot(record: Path, until: float | None, out: Path | None, force: bool, throughputs: Path | None) -> None:
     """The whole state at a moment of a run, as JSON: for `dally simulate --snapshot`.
 
     \b
@@ -270,7 +272,7 @@ def snapshot(record: Path, until: float | None, out: Path | None, throughputs: P
     if out is None:
         sys.stdout.write(text)
     else:
-        out.write_text(text)
+        write_whole(out, text, force)
 
 
 @command.command()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
-from dally.compiled import edited
+from dally.compiled import build_text
 from dally.version import __version__
 
 # name → (module[:attribute], one line of help); the order is that of the help page
@@ -75,7 +77,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, "-V", "--version", message="dally %(version)s")
+@click.version_option(__version__, "-V", "--version", message=f"dally %(version)s ({build_text()})")
 def cli() -> None:
     """Which job runs next, on which GPUs, given that distance costs time?
 
@@ -88,15 +90,14 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Bad input ends in one sentence and exit code 2, never in a traceback."""
+    from dally.core.collecting import collect_seldom
     from dally.core.errors import PlanError, RunError, UserError
 
+    collect_seldom()
     if sys.stdout is None or sys.stderr is None:  # closed by whoever started us
         if sys.stderr is not None:
             _say("standard output is closed: there is nowhere to write to")
         sys.exit(2)
-    for name in edited():
-        _say(f"warning: {name} was edited after it was compiled, and what runs is what was compiled; "
-             "`make compiled` builds it anew")  # fmt: skip
     try:
         code = cli.main(args=args, prog_name="dally", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -118,6 +119,8 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted")
+        if args is None:
+            _leave(130)
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has gone; there is nobody to tell
@@ -130,6 +133,19 @@ def main(args: list[str] | None = None) -> None:
     except MemoryError:
         _say("out of memory: take fewer jobs or run fewer policies at a time")
         sys.exit(2)
+
+
+def _leave(code: int) -> NoReturn:
+    """Out with this exit code, come what may. Where Ctrl-C met Python inside an `exec`, as while a dataclass is made,
+    `python -m` would end itself by the signal instead, though somebody has answered it."""
+    import atexit
+    import os
+
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _leave_output() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from dally.cli.writing import write_whole
+
 
 @click.group()
 def command() -> None:
@@ -81,10 +83,7 @@ def new(name: str, force: bool) -> None:
     text = starting_text(path.stem)
     if path.exists() and not force:
         raise UserError(f"{path} is there already; --force writes over it")
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+    write_whole(path, text, force)
     print(f"{path}: run it with `dally compare … --policies \"fifo,{path}\"`, check it with "
           f"`dally policy check {path}`")  # fmt: skip
 

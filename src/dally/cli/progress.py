@@ -7,6 +7,9 @@ import time
 
 from dally.core.units import show_time
 
+WIDEST = 48  # characters of a policy's name: beside a longer one no bar would be seen
+SILENT = 5.0  # seconds after which a run that says nothing is taken to have ended
+
 
 class Progress:
     """`with Progress(quiet) as p: … p(policy, simulated time, jobs ended, jobs in all)`."""
@@ -18,6 +21,7 @@ class Progress:
         self._first: dict[str, float] = {}  # when each policy gave its first sign of life
         self._bar: object | None = None
         self._tasks: dict[str, object] = {}
+        self._drawn: dict[str, float] = {}  # when each was last heard of
 
     def __call__(self, policy: str, now: float, ended: int, jobs: int) -> None:
         elapsed = time.monotonic() - self._started
@@ -46,8 +50,14 @@ class Progress:
         bar = self._bar
         assert isinstance(bar, Bar)
         if policy not in self._tasks:
-            self._tasks[policy] = bar.add_task(policy, total=jobs, speed=speed, clock=show_time(now))
-        bar.update(self._tasks[policy], completed=ended, speed=speed, clock=show_time(now))  # type: ignore[arg-type]
+            short = policy if len(policy) <= WIDEST else f"{policy[: WIDEST - 1]}…"
+            self._tasks[policy] = bar.add_task(short, total=jobs, speed=speed, clock=show_time(now))
+        self._drawn[policy] = time.monotonic()
+        for other, last in self._drawn.items():  # of many runs, those at work are shown
+            shown = self._drawn[policy] - last < SILENT
+            bar.update(self._tasks[other], visible=shown)  # type: ignore[arg-type]
+        bar.update(self._tasks[policy], total=jobs, completed=ended, speed=speed,  # type: ignore[arg-type]
+                   clock=show_time(now))  # fmt: skip
 
     def __enter__(self) -> Progress:
         return self

@@ -31,11 +31,15 @@ def command(folder: Path, out: Path | None, force: bool, workers: int | None, qu
     """
     from dally.cli.printing import print_notes, print_table
     from dally.experiments.provenance import read_provenance
-    from dally.experiments.rerun import reproduced_again, run_again
+    from dally.experiments.rerun import made_again, run_again
 
     about = read_provenance(folder)
     if "reproduce" in about:
-        done = reproduced_again(folder, about, partial(_reproduce, force), out)
+        done = made_again(folder, about, partial(_reproduce, force, [about["reproduce"], *about["arguments"]]), out)
+    elif "twin" in about:
+        from dally.cli.twin_folder import twin_again
+
+        done = twin_again(folder, about, out, force, workers)
     else:
         with Progress(quiet) as progress:
             done = run_again(folder, out, workers=workers, report=progress, force=force)

@@ -76,6 +76,9 @@ def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, 
             _print_parts(key, [each.policy for each in made.results], of_each)
     if not quiet:
         print_notes(made.notes)
+        bound = max((each.measured.bound_cpu_seconds for each in made.results), default=0.0)
+        if bound >= 1.0:
+            print_notes([f"the lower bound took {bound:.1f} s of processor time; --no-bound does without"])
         if where is not None and not as_json and made.results:
             print(f"report: {where / 'report.html'}")
     for failure in made.failures:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from dally.cli.writing import force_file_option, whole_file
 from dally.core.errors import UserError
 
 
@@ -67,13 +70,15 @@ def validate(source: str, format_: str | None, everything: bool) -> None:
 @click.argument("source")
 @click.argument("target")
 @_format
-def convert(source: str, target: str, format_: str | None) -> None:
+@force_file_option
+def convert(source: str, target: str, format_: str | None, force: bool) -> None:
     """Turn any trace into the own format: TARGET ends in .csv or .parquet."""
     from dally.cli.printing import print_notes
     from dally.traces import load_trace, write_trace
 
     trace = load_trace(source, format_)
-    write_trace(trace, target)
+    with whole_file(Path(target), force) as beside:
+        write_trace(trace, beside)
     print_notes([f"{count:,} rows left out: {why}" for why, count in trace.dropped.most_common()])
     print_notes([f"{count:,} rows changed: {why}" for why, count in trace.repaired.most_common()])
     print(f"{target}: {len(trace):,} jobs")
@@ -86,7 +91,8 @@ def convert(source: str, target: str, format_: str | None) -> None:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--load", type=click.FloatRange(min=0, min_open=True), help="Offered load against --cluster.")
 @click.option("--cluster", metavar="C", help="The cluster --load refers to; caps the GPUs of a job as well.")
-def synth(name: str, target: str, jobs: int, seed: int, load: float | None, cluster: str | None) -> None:
+@force_file_option
+def synth(name: str, target: str, jobs: int, seed: int, load: float | None, cluster: str | None, force: bool) -> None:
     """Write a synthetic trace shaped like a published one: philly, helios, pai, gavel, dally-batch, …
 
     \b
@@ -103,5 +109,6 @@ def synth(name: str, target: str, jobs: int, seed: int, load: float | None, clus
         topology = load_cluster(cluster)
         capacity, most = topology.gpus, topology.capacity(None)
     trace = synthesise(name, jobs=jobs, seed=seed, load=load, capacity=capacity, max_gpus=most)
-    write_trace(trace, target)
+    with whole_file(Path(target), force) as beside:
+        write_trace(trace, beside)
     print(f"{target}: {len(trace):,} jobs")

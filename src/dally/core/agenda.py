@@ -25,6 +25,9 @@ class Agenda:
     def __len__(self) -> int:
         return len(self.heap)
 
+    def __bool__(self) -> bool:
+        return bool(self.heap)
+
     def enter(self, time: float, kind: type, happens: Happens, what: object = None, epoch: int = 0) -> None:
         """`kind`: the event it will be, which says what comes first of what is due at one time."""
         self._entered += 1

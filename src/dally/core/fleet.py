@@ -82,6 +82,8 @@ class Fleet:
 
     def withhold(self) -> None:
         """Take what others have and is free by now. Not while a plan is carried out, which was made without it."""
+        if not self.withheld:
+            return
         if len(self.masks) == len(self.withheld) and \
                 all(self.masks[name].bit_count() == count for name, count in self.withheld.items()):  # fmt: skip
             return

@@ -6,8 +6,10 @@ know about the future it must get through an estimate that a live cluster could 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from enum import Enum
+from operator import attrgetter
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Job:
     among: str | None = None  # sets of machines it may be on (`Topology.among`): `a|b` of either, `a&b` of both
     exclusive: bool = False  # it has its machines to itself: `simulator.shaping` has it ask for all of their GPUs
     limit: float | None = None  # seconds for which it may hold its GPUs in one go; then it is ended
+    after: str | None = None  # jobs it waits for, as `sbatch --dependency` has it: `simulator.dependencies` sees to it
+    throttle: int | None = None  # so many jobs of its array (`7` of `7_3`) may run at a time
+    reservation: str | None = None  # the advance reservation it was submitted to
 
     @property
     def elastic(self) -> bool:
@@ -52,6 +57,29 @@ class Job:
     def limits(self) -> tuple[int, int]:
         """The fewest and the most GPUs it can run on; both its own number for a rigid job."""
         return self.min_gpus or self.gpus, self.max_gpus or self.gpus
+
+
+_FIELDS = {name: place for place, name in enumerate(Job.__dataclass_fields__)}
+_values = attrgetter(*_FIELDS)
+# The same fields, not frozen. A frozen object is filled through `object.__setattr__`, field by field: four times the
+# work, and traces are made and altered a million jobs at a time.
+_Draft: Any = make_dataclass("_Draft", [(each.name, Any, field(default=each.default)) for each in fields(Job)],
+                             slots=True)  # fmt: skip
+
+
+def made(*values: Any, **named: Any) -> Job:
+    """`Job(*values, **named)` in a quarter of the time."""
+    draft = _Draft(*values, **named)
+    draft.__class__ = Job
+    return draft  # type: ignore[no-any-return]
+
+
+def altered(job: Job, **changes: Any) -> Job:
+    """`dataclasses.replace` in a tenth of the time."""
+    values = list(_values(job))
+    for name, value in changes.items():
+        values[_FIELDS[name]] = value
+    return made(*values)
 
 
 class Ending(Enum):

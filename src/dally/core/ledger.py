@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, overload
 
 from dally.core import events as ev
 from dally.core import plan as pl
+from dally.core.job import Job
 from dally.core.journal import Instant, Leaving, Rejected
+from dally.core.lives import ALONE, Lane, Lives, Segment, Stretches
 from dally.core.placement import Placement
 from dally.core.sharing import Group, Groups, Share
 from dally.core.topology import Topology
+
+__all__ = ["ALONE", "MINIBATCHES", "Lane", "Ledger", "Row", "Rows", "Segment"]
 
 MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
 
@@ -22,12 +27,12 @@ class Row:
     __slots__ = ("_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
                  "_placement", "_round", "_since", "_step", "comm", "comm_gpu_seconds", "end", "failed_starts",
                  "first_minibatches", "first_start", "gpu_seconds", "gpus", "interruptions", "job_id", "level",
-                 "lost", "lost_gpu_seconds", "migrations", "model", "neighbour_loss", "outcome", "packs",
+                 "lost", "lost_gpu_seconds", "migrations", "model", "neighbour_loss", "number", "outcome", "packs",
                  "preemptions", "resizes", "running", "submit", "suspended", "suspensions", "tenant", "unpacks",
                  "user")  # fmt: skip
 
-    def __init__(self, event: ev.Arrived) -> None:
-        job = event.job
+    def __init__(self, job: Job) -> None:
+        self.number = -1  # among the jobs of the ledger, in order of submission
         self.job_id, self.submit, self.gpus = job.id, job.submit_time, job.gpus
         self.model, self.user, self.tenant = job.model, job.user, job.tenant
         self.first_start: float | None = None
@@ -58,6 +63,11 @@ class Row:
         self._round = 0.0  # seconds from one of its turns to the next; 0: it takes no turns
         self._step = 0.0
         self._minibatches = 0.0
+
+    @classmethod
+    def empty(cls) -> Row:
+        """Nobody's: `Lives.fill` makes it somebody's."""
+        return cls(Job("", 0.0, 0))
 
     @property
     def jct(self) -> float | None:
@@ -95,27 +105,29 @@ class Row:
                 self.first_minibatches = min(now, now - held + waited + needed)
 
 
-class Lane(NamedTuple):
-    """A job's place on GPUs it shares: its turn, and its place in the turn."""
-
-    turn: int = 0
-    turns: int = 1
-    place: int = 0  # among those packed in the turn
-    packed: int = 1  # how many they are
-
-
-ALONE = Lane()
 _ROUNDING = 1e-9
 
 
-class Segment(NamedTuple):
-    """A stretch of time a job spent on one placement, in one place among those it shared it with."""
+class Rows(Sequence[Row]):
+    """A row per job, in order of submission: of one that lives the row itself, of one that has ended a new one with
+    its figures."""
 
-    row: int
-    start: float
-    end: float
-    placement: Placement
-    lane: Lane = ALONE
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __len__(self) -> int:
+        return len(self._ledger.lives)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | list[Row]:
+        numbers = range(len(self))[at]
+        return self._ledger.numbered(numbers) if isinstance(numbers, int) else list(map(self._ledger.numbered, numbers))
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self._ledger.numbered, range(len(self)))
 
 
 class Ledger:
@@ -123,8 +135,8 @@ class Ledger:
 
     def __init__(self, topology: Topology, *, segments: bool = True) -> None:
         self.topology = topology
-        self.rows: list[Row] = []
-        self.segments: list[Segment] = []
+        self.lives = Lives()
+        self.segments = Stretches()
         self.keeps_segments = segments
         self.time, self.busy, self.queue = array("d"), array("q"), array("q")  # after each change
         self.deepest_pack = 1  # jobs that ran at once on the same GPUs, at most
@@ -134,7 +146,9 @@ class Ledger:
         self.leaving_gpu_seconds = 0.0  # GPUs kept busy by checkpoints of preempted jobs
         self.first_submit: float | None = None
         self.last_end: float | None = None
-        self._index: dict[str, int] = {}
+        self._live: dict[str, Row] = {}  # jobs that have not ended
+        self._index: dict[str, int] = {}  # of all jobs, as far as `_indexed`: made where somebody asks for an ended one
+        self._indexed = 0
         self._leaving: dict[str, tuple[float, int]] = {}
         self._busy_now = self._queue_now = 0
         self._groups: Groups | None = None  # from the first share on
@@ -155,12 +169,48 @@ class Ledger:
                 if sink is not None:
                     sink(now, entry)
 
+    @property
+    def rows(self) -> Rows:
+        return Rows(self)
+
     def row(self, job_id: str) -> Row:
-        return self.rows[self._index[job_id]]
+        """To be read; of an ended job, its figures."""
+        row = self._live.get(job_id)
+        if row is None:
+            for number in range(self._indexed, len(self.lives)):
+                self._index[self.lives.ids[number]] = number
+            self._indexed = len(self.lives)
+            row = self.numbered(self._index[job_id])
+        return row
+
+    def _row(self, job_id: str) -> Row:
+        """To be changed: what a world says of a job after its end still counts."""
+        row = self._live.get(job_id)
+        if row is None:
+            row = self._live[job_id] = self.row(job_id)
+        return row
+
+    def numbered(self, number: int) -> Row:
+        """The row of the job with this number."""
+        row = self._live.get(self.lives.ids[number])
+        return row if row is not None and row.number == number else self.lives.fill(number, Row.empty())
+
+    def settle(self) -> None:
+        """The figures of those who live, as they are now, beside those of the ended."""
+        for row in self._live.values():
+            self.lives.put(row)
+
+    def _by_number(self) -> list[Row]:
+        return sorted(self._live.values(), key=attrgetter("number"))
+
+    def _over(self, row: Row) -> None:
+        """It has ended: its figures are enough."""
+        self.lives.put(row)
+        del self._live[row.job_id]
 
     def close(self, now: float) -> None:
         """The run stops here: book what still holds GPUs."""
-        for row in self.rows:
+        for row in self._by_number():
             if row._placement is not None:
                 self._off(now, row)
         for machine in list(self._down):
@@ -175,8 +225,12 @@ class Ledger:
             self.outages.append((event.machine, since, now))
 
     def _arrived(self, now: float, event: ev.Arrived) -> None:
-        self._index[event.job.id] = len(self.rows)
-        self.rows.append(Row(event))
+        row = Row(event.job)
+        row.number = self.lives.add(row)
+        before = self._live.get(row.job_id)
+        if before is not None:  # the name again: a new life
+            self.lives.put(before)
+        self._live[row.job_id] = row
         if self.first_submit is None:
             self.first_submit = now
         self._level(now, 0, 1)
@@ -187,18 +241,18 @@ class Ledger:
         return self._groups is not None
 
     def _start(self, now: float, action: pl.Start) -> None:
-        row = self.row(action.job)
+        row = self._row(action.job)
         if row.first_start is None:
             row.first_start = now
         self._level(now, self._on(now, row, action.placement, action.share), -1)
 
     def _migrate(self, now: float, action: pl.Migrate) -> None:
-        row = self.row(action.job)
+        row = self._row(action.job)
         row.migrations += 1
         self._move(now, row, action.placement, action.share)
 
     def _resize(self, now: float, action: pl.Resize) -> None:
-        row = self.row(action.job)
+        row = self._row(action.job)
         row.resizes += 1
         self._move(now, row, action.placement, None)
 
@@ -209,7 +263,7 @@ class Ledger:
             self._level(now, more, 0)
 
     def _reshare(self, now: float, action: pl.Reshare) -> None:
-        row, groups = self.row(action.job), self._kept_groups()
+        row, groups = self._row(action.job), self._kept_groups()
         packed = len(groups.of(action.job).turn(action.job)) > 1
         if action.share.beside is None:
             row.unpacks += packed
@@ -218,18 +272,18 @@ class Ledger:
         self._share_out(now, groups.reshare(action.job, action.share))
 
     def _preempt(self, now: float, action: pl.Preempt) -> None:
-        row = self.row(action.job)
+        row = self._row(action.job)
         row.preemptions += 1
         self._level(now, -self._off(now, row), 1)
 
     def _start_failed(self, now: float, event: ev.StartFailed) -> None:
-        row = self.row(event.job)
+        row = self._row(event.job)
         row.failed_starts += 1
         if row._placement is not None:
             self._level(now, -self._off(now, row), 1)
 
     def _interrupted(self, now: float, event: ev.Interrupted) -> None:
-        row = self.row(event.job)
+        row = self._row(event.job)
         row.interruptions += 1
         self.lost_work_gpu_seconds += event.lost
         self._leaving_done(now, event.job)
@@ -248,7 +302,7 @@ class Ledger:
             self.leaving_gpu_seconds += (now - left[0]) * left[1]
 
     def _measured(self, now: float, event: ev.Measured) -> None:
-        row = self.row(event.job)
+        row = self._row(event.job)
         if row._placement is None:
             return
         row.book(now)
@@ -256,7 +310,7 @@ class Ledger:
         row._delay_left = max(row._delay_left, event.delay)
 
     def _ended(self, now: float, event: ev.Finished | ev.Failed | ev.Cancelled) -> None:
-        row = self.row(event.job)
+        row = self._row(event.job)
         if row.outcome != "unfinished":
             return
         row.outcome = type(event).__name__.lower()
@@ -268,10 +322,13 @@ class Ledger:
             self._level(now, 0, -1)
         if row.outcome == "finished":
             self.last_end = now
+        self._over(row)
 
     def _rejected(self, now: float, entry: Rejected) -> None:
-        self.row(entry.job).outcome = "rejected"
+        row = self._row(entry.job)
+        row.outcome = "rejected"
         self._level(now, 0, -1)
+        self._over(row)
 
     def _on(self, now: float, row: Row, placement: Placement, share: Share | None) -> int:
         """Put a job on GPUs; returns how many nobody held before."""
@@ -306,7 +363,7 @@ class Ledger:
         """Groups are kept from the first share on: until then everybody is alone on his GPUs."""
         if self._groups is None:
             self._groups = Groups()
-            for row in self.rows:
+            for row in self._by_number():
                 if row._placement is not None and row is not but:
                     self._groups.enter(row.job_id, row._placement)
         return self._groups
@@ -318,7 +375,7 @@ class Ledger:
             fraction = weights[number] / sum(weights)
             self.deepest_pack = max(self.deepest_pack, len(turn))
             for place, member in enumerate(turn):
-                row = self.row(member)
+                row = self._row(member)
                 row.book(now)
                 lane = Lane(number, len(weights), place, len(turn))
                 if lane != row._lane:
@@ -332,7 +389,7 @@ class Ledger:
     def _end_stretch(self, now: float, row: Row) -> None:
         if self.keeps_segments:
             assert row._placement is not None
-            self.segments.append(Segment(self._index[row.job_id], row._placed, now, row._placement, row._lane))
+            self.segments.append(Segment(row.number, row._placed, now, row._placement, row._lane))
 
     def _level(self, now: float, busy: int, queue: int) -> None:
         self._busy_now += busy

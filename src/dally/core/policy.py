@@ -10,8 +10,9 @@ from dally.core.estimates import Estimates
 from dally.core.free import FreeGpus
 from dally.core.job import Job
 from dally.core.journal import Entry, Happened
-from dally.core.memory import Memory, NoMemory
+from dally.core.memory import Memory
 from dally.core.plan import Demand, Plan
+from dally.core.policy_base import PolicyBase as PolicyBase  # from here for all who derive from it
 from dally.core.prices import Prices
 from dally.core.ranking import Rank, Ranking
 from dally.core.reasons import Reason, Token
@@ -195,30 +196,3 @@ class Policy(Protocol):
     def notes(self, memory: Any) -> tuple[str, ...]:
         """What a reader of the results should know of this run."""
         ...
-
-
-class PolicyBase:
-    """What a policy is that says nothing else: it neither preempts nor shares, uses nothing it is told of the
-    future, and remembers nothing."""
-
-    name: str = "policy"
-    preempts: bool = False
-    shares: bool = False
-    chooses_gpu_type: bool = False
-    heeds_wishes: bool = False
-    uses: frozenset[str] = frozenset()
-
-    def new_memory(self) -> Memory:
-        return NoMemory()
-
-    def attach(self, view: View, memory: Any) -> None:
-        return None
-
-    def hear(self, view: View, memory: Any, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
-        return ()
-
-    def rank(self, view: View, memory: Any, job: ActiveJob, now: float) -> Rank:
-        return Rank(job.job.submit_time)
-
-    def notes(self, memory: Any) -> tuple[str, ...]:
-        return ()

@@ -101,6 +101,9 @@ class Gate:
         """How many are kept back."""
         return len(self._kept)
 
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
     def of(self, job: Job) -> _Standing:
         return self._standings.get(job.tenant or DEFAULT) or self._standings[DEFAULT]
 
@@ -137,7 +140,7 @@ class Gate:
         if job.id in self._inside:
             self._inside.discard(job.id)
             self.of(job.job).give(job, -1)
-        self.newcomers = [each for each in self.newcomers if each is not job]
+        self.newcomers = [each for each in self.newcomers if each is not job]  # objects
 
     def _unkeep(self, job: ActiveJob) -> None:
         if job.id in self._kept:

@@ -71,6 +71,9 @@ class Group:
     def __len__(self) -> int:
         return len(self._shares)
 
+    def __bool__(self) -> bool:
+        return bool(self._shares)
+
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._shares
 
@@ -154,17 +157,21 @@ class Groups:
         self._saved: _Saved | None = None  # while something is being tried
 
     def __len__(self) -> int:
-        return len(self._by_placement)
+        return len(self._by_placement) - (0 if self._saved is None else len(self._saved.hollow))
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
 
     def __iter__(self) -> Iterator[Group]:
-        return iter(self._by_placement.values())
+        return iter(self._there(self._by_placement))
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._by_job
 
     def at(self, placement: Placement) -> Group | None:
         """Who holds exactly these GPUs."""
-        return self._by_placement.get(placement)
+        group = self._by_placement.get(placement)
+        return group if group is not None and group.turns else None
 
     def of(self, job_id: str) -> Group:
         """The group a running job belongs to, be it alone."""
@@ -172,7 +179,12 @@ class Groups:
 
     def on(self, machine: int) -> Iterable[Group]:
         """Groups with a GPU on the machine, in order of their formation."""
-        return self._by_machine.get(machine, {}).values()
+        return self._there(self._by_machine.get(machine, {}))
+
+    def _there(self, groups: dict[Placement, Group]) -> Iterable[Group]:
+        if self._saved is None or not self._saved.hollow:
+            return groups.values()
+        return [group for group in groups.values() if group.turns]
 
     def residents(self, machine: int) -> list[str]:
         """Jobs with a GPU on the machine."""
@@ -183,6 +195,10 @@ class Groups:
         if self._saved is not None:
             self._saved.before(self, placement)
         group = self._by_placement.get(placement)
+        if group is not None and not group.turns:  # left by everybody in this trial: another group, the latest now
+            assert self._saved is not None
+            self._saved.fill(self, group)
+            group = None
         new = group is None
         if group is None:
             group = self._by_placement[placement] = Group(placement)
@@ -206,11 +222,17 @@ class Groups:
             self._saved.before(self, self._by_job[job_id].placement)
         group = self._by_job.pop(job_id)
         group._remove(job_id)
-        if not group:
-            del self._by_placement[group.placement]
-            for machine, _ in group.placement.slices:
-                del self._by_machine[machine][group.placement]
+        if not group.turns:
+            if self._saved is None:
+                self._take_out(group)
+            else:
+                self._saved.hollow[group.placement] = None
         return group
+
+    def _take_out(self, group: Group) -> None:
+        del self._by_placement[group.placement]
+        for machine, _ in group.placement.slices:
+            del self._by_machine[machine][group.placement]
 
     def reshare(self, job_id: str, share: Share) -> Group:
         """Another weight or quantum, another turn, or a turn of its own."""
@@ -226,40 +248,52 @@ class Groups:
 
 
 class _Saved:
-    """What a trial touched, as it was before."""
+    """What a trial touched, as it was before.
 
-    __slots__ = ("all", "groups", "machines")
+    A group that everybody leaves in a trial stays where it is, hollow: so it is back in its place when the trial is
+    undone, whatever the number of groups. Only where its GPUs are given out again in the same trial are the orders
+    kept by copying them."""
+
+    __slots__ = ("_all", "_machines", "groups", "hollow")
 
     def __init__(self) -> None:
-        self.all: dict[Placement, Group] | None = None  # with its order, from the first change on
         self.groups: dict[Placement, tuple[Group, list[list[str]], dict[str, Share]] | None] = {}
-        self.machines: dict[int, dict[Placement, Group]] = {}
+        self.hollow: dict[Placement, None] = {}
+        self._all: dict[Placement, Group] | None = None
+        self._machines: dict[int, dict[Placement, Group]] = {}
 
     def before(self, groups: Groups, placement: Placement) -> None:
-        if placement in self.groups:
-            return
-        if self.all is None:
-            self.all = dict(groups._by_placement)
-        group = groups._by_placement.get(placement)
-        self.groups[placement] = None if group is None else (group, [*map(list, group.turns)], dict(group._shares))
-        for machine, _ in placement.slices:
-            if machine not in self.machines:
-                self.machines[machine] = dict(groups._by_machine.get(machine, {}))
+        if placement not in self.groups:
+            group = groups._by_placement.get(placement)
+            self.groups[placement] = None if group is None else (group, [*map(list, group.turns)], dict(group._shares))
+
+    def fill(self, groups: Groups, group: Group) -> None:
+        """A hollow group makes room for another one on the same GPUs."""
+        if self._all is None:
+            self._all = dict(groups._by_placement)
+        for machine, _ in group.placement.slices:
+            if machine not in self._machines:
+                self._machines[machine] = dict(groups._by_machine[machine])
+        del self.hollow[group.placement]
+        groups._take_out(group)
 
     def restore(self, groups: Groups) -> None:
-        if self.all is None:
-            return
         for placement in self.groups:  # first everybody out, then those who were there back in
             now = groups._by_placement.get(placement)
             for member in now.members if now is not None else ():
                 groups._by_job.pop(member, None)
-        for saved in self.groups.values():
+        if self._all is not None:
+            groups._by_placement = self._all
+            groups._by_machine.update(self._machines)
+        for placement, saved in self.groups.items():
             if saved is not None:
                 group = saved[0]
                 group.turns, group._shares = saved[1:]
                 groups._by_job.update(dict.fromkeys(group._shares, group))
-        groups._by_placement = self.all
-        groups._by_machine.update(self.machines)
+            else:
+                groups._by_placement.pop(placement, None)
+                for machine, _ in placement.slices:
+                    groups._by_machine.get(machine, {}).pop(placement, None)
 
 
 class GroupsTrial:

@@ -112,6 +112,7 @@ class Topology:
     machine_names: tuple[str, ...] = field(default=(), compare=False, repr=False)
     sets: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # name → machines as a bit set
     _among: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # what was asked for
+    _most: dict[tuple[str | None, str | None], int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def gpus(self) -> int:
@@ -120,6 +121,15 @@ class Topology:
     def capacity(self, gpu_type: str | None, within: str | None = None, without: Container[int] = ()) -> int:
         """GPUs of one type; for None, of the type there is most of, since a gang never mixes types. `within`: in the
         one domain of this level that has most of them. `without`: machines that do not count."""
+        if without:
+            return self._counted(gpu_type, within, without)
+        key = gpu_type, within
+        found = self._most.get(key)
+        if found is None:  # a million jobs ask the same, of thousands of machines
+            found = self._most[key] = self._counted(gpu_type, within, ())
+        return found
+
+    def _counted(self, gpu_type: str | None, within: str | None, without: Container[int]) -> int:
         if within is not None:
             return self._capacity_within(gpu_type, self.level_index(within), without)
         counts = dict.fromkeys(self.gpu_types, 0)

@@ -20,7 +20,6 @@ from dally.experiments.provenance import PROVENANCE, TRACE, command_of, inputs_o
 from dally.simulator.experiment import Experiment, as_policy
 from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import AnyPolicy, Failure
-from dally.traces.own import write_trace
 from dally.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ def write_folder(experiment: Experiment, results: Sequence[Result], out: Path, *
     write_json(about, out / PROVENANCE)
     scenario = experiment.scenario
     if scenario is not None and isinstance(scenario.trace, Trace):
+        from dally.traces.own import write_trace
+
         write_trace(scenario.trace, out / TRACE)
     if runs:
         from dally.experiments.measuring import notes_of
@@ -103,7 +104,7 @@ def report_run(measured: Measured, experiment: Experiment) -> ReportRun:
     run = measured.run
     made = ReportRun(run.policy, measured.summary, run.ledger, experiment.topology)
     if run.window is not None:
-        inside = np.array([run.window.holds(row.job_id, row.submit) for row in run.ledger.rows], dtype=bool)
+        inside = run.window.holding(made.jobs.job_id, made.jobs.submit)
         made.jobs = replace(made.jobs, outcome=np.where(inside, made.jobs.outcome, -1))
     return made
 

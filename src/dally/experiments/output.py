@@ -23,9 +23,10 @@ PART = ".part"
 OLD = ".old"  # the folder that is being replaced, for the moment between two renames
 CLAIM = "claim.json"  # of a part: which run it is of
 FINISHED = "finished"  # of a part: what each finished policy left for a run that goes on
-_OURS = {PROVENANCE, TRACE, "summary.json", "timing.json", "jobs.csv", "journal.jsonl.gz", "report.html", "index.html"}
+_OURS = {PROVENANCE, TRACE, "summary.json", "timing.json", "jobs.csv", "journal.jsonl.gz", "report.html", "index.html",
+         "twin.json", "twin.html", "history"}  # fmt: skip
 _OF_POLICY = {"jobs.csv", "journal.jsonl.gz"}
-_INPUTS = ("dally", "code", "scenario", "files", "policies", "many", "reproduce", "arguments")
+_INPUTS = ("dally", "code", "scenario", "files", "policies", "many", "reproduce", "twin", "arguments")
 
 
 def identity(about: Mapping[str, Any]) -> str:
@@ -137,7 +138,7 @@ class Output:
             self.part.rmdir()
 
     def _worth_keeping(self) -> bool:
-        """A finished policy, or partial figures that somebody was shown; a torn journal alone is not."""
+        """A finished policy (or replay), or partial figures that somebody was shown; a torn journal alone is not."""
         finished = self.part / FINISHED
         return (self.part / "summary.json").exists() or (finished.is_dir() and any(finished.iterdir()))
 

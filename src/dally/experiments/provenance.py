@@ -81,7 +81,7 @@ def provenance(experiment: Experiment, policies: Sequence[dict[str, Any]], *, ma
     resolved = {"network": experiment.network, "gpus": experiment.topology.gpus,
                 "window": None if window is None else [window.start, window.end]}  # fmt: skip
     rest = inputs_of(scenario, policies, many=many)
-    return {**scenario.describe(experiment.trace), "resolved": resolved, **{name: rest[name] for name in rest
+    return {**experiment.described(), "resolved": resolved, **{name: rest[name] for name in rest
             if name not in ("dally", "scenario", "files")}, "folder": str(Path.cwd())}  # fmt: skip
 
 
@@ -89,6 +89,8 @@ def command_of(about: dict[str, Any]) -> str:
     """The command line that makes it again."""
     if "reproduce" in about:
         return shlex.join(["dally", "reproduce", about["reproduce"], *about["arguments"]])
+    if "twin" in about:
+        return shlex.join(["dally", "twin", *about["arguments"]])
     names = [record["policy"] for record in about["policies"]]
     if about["many"]:
         return shlex.join(["dally", "compare", *about["arguments"], "--policies", ",".join(names)])
@@ -106,6 +108,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path} is damaged: it is not JSON") from None
     known = isinstance(found, dict) and any(
         need <= found.keys() for need in ({"dally", "sweep"}, {"dally", "reproduce", "arguments", "pages"},
+                                         {"dally", "twin", "arguments", "files", "pages"},
                                          {"dally", "scenario", "policies", "many"})
     )
     if not known:

@@ -37,7 +37,7 @@ def run_again(folder: Path, out: Path | None = None, *, workers: int | None = No
     """`out`: keep what is made; otherwise it is thrown away once compared."""
     folder, out = folder.resolve(), None if out is None else out.resolve()
     about = read_provenance(folder)
-    if "reproduce" in about:
+    if "reproduce" in about or "twin" in about:
         raise UserError(f"{folder} is of `{command_of(about)}`: `dally rerun` makes it again, Python does not")
     if "sweep" in about:
         return _sweep_again(folder, about, out, workers, force)
@@ -79,15 +79,15 @@ def _sweep_again(folder: Path, about: dict[str, Any], out: Path | None, workers:
         return Rerun(files, _state_notes(about))
 
 
-def reproduced_again(folder: Path, about: dict[str, Any], make: Callable[[list[str], Path], None],
-                     out: Path | None = None) -> Rerun:  # fmt: skip
-    """A folder of `dally reproduce`; `make` runs that command with these words into that folder."""
+def made_again(folder: Path, about: dict[str, Any], make: Callable[[Path], None], out: Path | None = None) -> Rerun:
+    """A folder of `dally reproduce` or `dally twin`; `make` runs that command again into another folder."""
     folder, out = folder.resolve(), None if out is None else out.resolve()
     with tempfile.TemporaryDirectory() as scratch, _inside(about.get("folder")):
         target = Path(scratch) / "again" if out is None else out
         for name, digest in about["files"].items():
-            _check_unchanged(folder, name, digest, digest_of(name))
-        make([about["reproduce"], *about["arguments"]], target)
+            if name != "-":  # what came through a pipe is in the folder
+                _check_unchanged(folder, name, digest, digest_of(name))
+        make(target)
         return Rerun({name: _same(folder / name, target / name) for name in about["pages"]}, _state_notes(about))
 
 

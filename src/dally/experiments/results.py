@@ -134,6 +134,8 @@ def run_policies(scenario: Scenario, policies: Sequence[AnyPolicy], *, out: Path
              and (run := each.find(experiment)) is not None}  # fmt: skip
     left = [index for index in range(len(policies)) if index not in there]
     journals = [str(folder / JOURNAL) if folder else None for folder in folders]
+    if out is not None and left:
+        experiment.described()  # before it is handed to workers, each of whom would have to
     with heeded():
         done = run_each(experiment, [policies[index] for index in left], journals=[journals[index] for index in left],
                         workers=workers, report=report, keep=[keepers[index] for index in left]) if left else []

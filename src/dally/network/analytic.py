@@ -15,7 +15,7 @@ from dally.network.floor import search
 from dally.network.model import Floor, Step
 from dally.network.nccl import candidates
 from dally.network.room import Census
-from dally.network.shape import Shape, Shapes, kinds_in
+from dally.network.shape import Shape, Shapes, Wires, kinds_in
 from dally.network.spread import spread_over
 from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile, seconds_alone, step_alone
 
@@ -26,6 +26,30 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "resnet50"
 DEFAULT_GPU = "A100-40GB"
 _MOST_REMEMBERED = 200_000  # placements; shapes are far fewer and all kept
+
+
+class _Remembered:
+    """Steps on one kind of cluster, by model and shape, with what they were worked out from and what was assumed."""
+
+    __slots__ = ("profiles", "steps")
+
+    def __init__(self) -> None:
+        self.steps: dict[tuple[str | None, Shape], tuple[Model, list[Gpu], Step, Sequence[str]]] = {}
+        self.profiles: dict[tuple[str | None, Shape], tuple[Model, list[Gpu], StepProfile]] = {}
+
+
+_CLUSTERS = 4  # for which steps are remembered from run to run
+_remembered: dict[tuple[Wires, StepOptions], _Remembered] = {}
+
+
+def _steps_on(wires: Wires, options: StepOptions) -> _Remembered:
+    """A step follows from the model, the GPUs and the links: another run on the same cluster need not work it out."""
+    found = _remembered.get((wires, options))
+    if found is None:
+        while len(_remembered) >= _CLUSTERS:
+            del _remembered[next(iter(_remembered))]
+        found = _remembered[wires, options] = _Remembered()
+    return found
 
 
 class Analytic:
@@ -39,6 +63,7 @@ class Analytic:
         candidates("all-reduce", options.algorithm)  # refuse a wrong name before anything runs
         self.topology, self.options, self.contention = topology, options, contention
         self.shapes = Shapes(topology)
+        self._remembered = _steps_on(self.shapes.wires, options)
         self.links = Links(topology)
         self.census = Census(topology)
         self._steps: dict[tuple[str | None, Placement], Step] = {}
@@ -67,11 +92,14 @@ class Analytic:
         key = (name, shape)
         found = self._shaped_steps.get(key)
         if found is None:
-            model, batch = self.model_of(name)
-            steps = [step_alone(model, gpu, shape, self.shapes.wires, self.options, batch) for gpu in self._gpus(shape)]
-            found, notes = max(steps, key=lambda step: step[0].seconds)
-            self._shaped_steps[key] = found
-            self._note(model, notes)
+            (model, batch), gpus = self.model_of(name), self._gpus(shape)
+            kept = self._remembered.steps.get(key)
+            if kept is None or kept[0] is not model or kept[1] != gpus:  # objects: the catalog may be another one
+                steps = [step_alone(model, gpu, shape, self.shapes.wires, self.options, batch) for gpu in gpus]
+                best, notes = max(steps, key=lambda step: step[0].seconds)
+                kept = self._remembered.steps[key] = (model, gpus, best, notes)
+            found = self._shaped_steps[key] = kept[2]
+            self._note(model, kept[3])
         return found
 
     def moved(
@@ -115,10 +143,13 @@ class Analytic:
         key = (name, shape)
         found = self._shaped.get(key)
         if found is None:
-            model, batch = self.model_of(name)
-            wires = self.shapes.wires
-            profiles = [profile(model, gpu, shape, wires, self.options, batch) for gpu in self._gpus(shape)]
-            found = self._shaped[key] = max(profiles, key=lambda p: p.alone)
+            (model, batch), gpus = self.model_of(name), self._gpus(shape)
+            kept = self._remembered.profiles.get(key)
+            if kept is None or kept[0] is not model or kept[1] != gpus:  # objects
+                wires = self.shapes.wires
+                profiles = [profile(model, gpu, shape, wires, self.options, batch) for gpu in gpus]
+                kept = self._remembered.profiles[key] = (model, gpus, max(profiles, key=lambda p: p.alone))
+            found = self._shaped[key] = kept[2]
             self._note(model, found.notes)
         return found
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from _random import Random  # the generator alone, without the dressing of `random.Random`
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from hashlib import sha512
 from itertools import accumulate
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
-from dally.core.job import Job
+from dally.core.job import Job, altered
 from dally.core.units import seconds
 
 if TYPE_CHECKING:
     from dally.catalog.entries import Entry
 
 BUILT_IN = Path(__file__).parent.parent / "catalog" / "data" / "model-mix.yaml"
+_CHANCE = Random()  # seeded anew for every job
 UNKNOWN_DURATION = 3600.0  # the class of a job whose run time is not known either
 
 
@@ -36,8 +39,10 @@ class MixClass:
 
     def draw(self, seed: int, job: str) -> str:
         """Depends on seed and job alone: other jobs may come and go."""
-        point = Random(f"{seed}:{job}").random() * self.cumulative[-1]
-        return next(model for model, edge in zip(self.models, self.cumulative, strict=True) if point < edge)
+        said = f"{seed}:{job}".encode()
+        _CHANCE.seed(int.from_bytes(said + sha512(said).digest(), "big"))  # as `random.Random` takes a text
+        # the first model whose edge lies above the point
+        return self.models[bisect_right(self.cumulative, _CHANCE.random() * self.cumulative[-1])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ def assign_models(
             unnamed += 1
         if duration is None:
             duration = job.declared_duration if job.declared_duration is not None else UNKNOWN_DURATION
-        out.append(replace(job, model=mix.model_for(job, duration, seed)))
+        out.append(altered(job, model=mix.model_for(job, duration, seed)))
     if not unnamed and not unknown:
         return out, None
     return out, _sentence(len(jobs), unnamed, unknown, mix.name, seed)

@@ -185,7 +185,7 @@ def _timed(
     forward = tuple(seconds * stretch for seconds in forward)
     backward = tuple(seconds * stretch for seconds in backward)
     update /= layout.copy * (layout.data if layout.sharded else 1)
-    compute = sum(forward) + sum(backward) + update
+    compute = float(sum(forward)) + float(sum(backward)) + update
 
     schedule = _Schedule(plan, forward, backward, update, options.overlap, timeline)
     open_ = _open_exchanges(model, layout, batch, costs, plan)

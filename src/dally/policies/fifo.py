@@ -15,9 +15,10 @@ from dally.core.ranking import Rank
 from dally.core.told import DURATIONS
 from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank, plan_in_order
+from dally.policies.limits import Limits
 from dally.policies.options import option
 from dally.policies.placing import RuleName
-from dally.policies.reserving import Limits, Reserving, hear_limits, plan_reserving
+from dally.policies.reserving import Reserving, hear_limits, plan_reserving
 
 
 class Fifo(RankedPolicy):

@@ -9,7 +9,6 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
@@ -17,8 +16,7 @@ from dally.core.errors import UserError
 from dally.core.policy import Policy
 from dally.core.spec import parse_spec, split_specs
 from dally.core.units import seconds
-
-GROUP = "dally.policies"
+from dally.policies.registered import load, registered
 
 
 class Condition(NamedTuple):
@@ -143,15 +141,15 @@ _OF_FILES: dict[str, PolicyClass] = {}  # of files that were read, by the name t
 def load_policy_class(name: str) -> PolicyClass:
     if name.endswith(".py"):
         return _from_file(Path(name))
-    found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+    found = registered()
     if name not in found and name in _OF_FILES:
         return _OF_FILES[name]
     if name not in found:
         raise UserError(f"there is no policy {name!r}; there are: {', '.join(sorted(found))}")
     try:
-        return cast(PolicyClass, found[name].load())
+        return cast(PolicyClass, load(found[name]))
     except (ImportError, AttributeError) as error:
-        raise UserError(f"policy {name!r} ({found[name].value}) cannot be loaded: {error}") from error
+        raise UserError(f"policy {name!r} ({found[name]}) cannot be loaded: {error}") from error
 
 
 def _from_file(path: Path) -> PolicyClass:
@@ -177,7 +175,7 @@ def _from_file(path: Path) -> PolicyClass:
 
 
 def all_policies() -> Iterator[tuple[str, PolicyClass]]:
-    for name in sorted({entry.name for entry in metadata.entry_points(group=GROUP)}):
+    for name in sorted(registered()):
         yield name, load_policy_class(name)
 
 
@@ -234,6 +232,8 @@ def _read(policy: str, key: str, value: str, hint: Any, unit: str | None) -> Any
         return _convert(value, hint, unit)
     except (ValueError, UserError):
         wanted = _values(hint, unit)
+        if hint is float and value.lstrip().startswith("-"):
+            wanted += ", and nothing below 0"
         raise UserError(f"policy {policy!r}: option {key}={value!r} is not valid; it takes {wanted}") from None
 
 

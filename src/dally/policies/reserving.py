@@ -17,19 +17,15 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.journal import Entry
-from dally.core.memory import Memory, Table
 from dally.core.plan import Demand, Plan, Start
 from dally.core.policy import View
 from dally.policies.greedy import waits_for_gpus, waits_its_turn
+from dally.policies.limits import Limits
 from dally.policies.placing import Rule
 
 Reserving = Literal["easy", "conservative"]
 YEAR = 365 * 86400.0  # the limit of a job of which nobody knows how long it takes
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted)
-
-
-class Limits(Memory):
-    ends: Table[str, float]  # jobs that have GPUs → when they end as they say
 
 
 def limit(view: View, job: ActiveJob) -> float:

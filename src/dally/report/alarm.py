@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dally.report.bound import Bound
@@ -33,18 +35,20 @@ def below_bound(run: Run, summary: Summary) -> str:
         if value is not None and least is not None and _below(value, least, clock):
             said.append(f"its {what} of {time_text(value)} is below the lower bound of {time_text(least)}")
     jobs = job_columns(run.ledger)
-    early = [index for index in np.flatnonzero(jobs.finished) if _early(run, jobs, int(index), clock)]
-    if early:
-        first = early[0]
-        least = _least(run, jobs, int(first))
+    jct, done = jobs.jct, np.flatnonzero(jobs.finished)
+    shortest = np.fromiter((_least(run, jobs, index) for index in done.tolist()), dtype=np.float64, count=len(done))
+    early = np.flatnonzero(_below(jct[done], shortest, clock))
+    if len(early):
+        first = int(done[early[0]])
         said.append(f"{len(early):,} of its jobs ended sooner than any placement allows, the first is "
-                    f"{jobs.job_id[first]}: {jobs.jct[first]:,.6g} s, at least {least:,.6g} s")  # fmt: skip
+                    f"{jobs.job_id[first]}: {jct[first]:,.6g} s, at least {shortest[early[0]]:,.6g} s")  # fmt: skip
     if not said:
         return ""
     return f"{run.policy} did what is proved impossible, so its figures or the proof are wrong: {'; '.join(said)}"
 
 
-def _below(value: float, least: float, clock: float) -> bool:
+def _below(value: Any, least: Any, clock: float) -> Any:
+    """Of a figure, or of many."""
     return value < least * (1 - _ROUNDING) - _ROUNDING * max(1.0, clock)
 
 
@@ -54,7 +58,3 @@ def _least(run: Run, jobs: JobColumns, index: int) -> float:
     if jobs.resizes[index] and job_id in run.workload.elastic:
         return run.workload.elastic[job_id][0]
     return run.workload.least_run_time[job_id]
-
-
-def _early(run: Run, jobs: JobColumns, index: int, clock: float) -> bool:
-    return _below(float(jobs.jct[index]), _least(run, jobs, index), clock)

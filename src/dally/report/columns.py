@@ -6,7 +6,7 @@ and they travel between processes for next to nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
 
@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dally.core.ledger import Ledger
+from dally.core.lives import ALONE, FLOATS, INTS, OUTCOMES
 from dally.core.topology import Topology
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-OUTCOMES = ("finished", "failed", "cancelled", "rejected", "unfinished")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,8 @@ class JobColumns:
     resizes: Ints
     packs: Ints
     unpacks: Ints
+    interruptions: Ints
+    failed_starts: Ints
 
     @property
     def finished(self) -> Bools:
@@ -100,45 +101,15 @@ class Timeline:
     queue: Ints
 
 
-def _nan(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
 def job_columns(ledger: Ledger) -> JobColumns:
-    rows = ledger.rows
-    count = len(rows)
-    outcome = {name: index for index, name in enumerate(OUTCOMES)}
-
-    def floats(values: object) -> Floats:
-        return np.fromiter(values, dtype=np.float64, count=count)  # type: ignore[call-overload, no-any-return]
-
-    def ints(values: object) -> Ints:
-        return np.fromiter(values, dtype=np.int64, count=count)  # type: ignore[call-overload, no-any-return]
-
-    return JobColumns(
-        job_id=[row.job_id for row in rows],
-        submit=floats(row.submit for row in rows),
-        start=floats(_nan(row.first_start) for row in rows),
-        end=floats(_nan(row.end) for row in rows),
-        running=floats(row.running for row in rows),
-        comm=floats(row.comm for row in rows),
-        neighbour_loss=floats(row.neighbour_loss for row in rows),
-        lost=floats(row.lost for row in rows),
-        suspended=floats(row.suspended for row in rows),
-        suspensions=floats(row.suspensions for row in rows),
-        gpu_seconds=floats(row.gpu_seconds for row in rows),
-        comm_gpu_seconds=floats(row.comm_gpu_seconds for row in rows),
-        lost_gpu_seconds=floats(row.lost_gpu_seconds for row in rows),
-        first_minibatches=floats(_nan(row.first_minibatches) for row in rows),
-        gpus=ints(row.gpus for row in rows),
-        level=ints(-1 if row.level is None else row.level for row in rows),
-        outcome=ints(outcome[row.outcome] for row in rows),
-        preemptions=ints(row.preemptions for row in rows),
-        migrations=ints(row.migrations for row in rows),
-        resizes=ints(row.resizes for row in rows),
-        packs=ints(row.packs for row in rows),
-        unpacks=ints(row.unpacks for row in rows),
-    )
+    ledger.settle()
+    kept = ledger.lives
+    floats = np.array(kept.floats, dtype=np.float64).reshape(len(kept), len(FLOATS))
+    ints = np.array(kept.ints, dtype=np.int64).reshape(len(kept), len(INTS))
+    named: dict[str, Any] = {name: np.ascontiguousarray(floats[:, at]) for at, name in enumerate(FLOATS)}
+    named |= {name: np.ascontiguousarray(ints[:, at]) for at, name in enumerate(INTS)}
+    named["start"] = named.pop("first_start")
+    return JobColumns(kept.ids, **{each.name: named[each.name] for each in fields(JobColumns)[1:]})
 
 
 def timeline(ledger: Ledger) -> Timeline:
@@ -152,8 +123,11 @@ def timeline(ledger: Ledger) -> Timeline:
 def segment_columns(ledger: Ledger, topology: Topology) -> SegmentColumns:
     segments = ledger.segments
     count = len(segments)
-    slices_of = [segment.placement.slices for segment in segments]
+    slices_of = [placement.slices for placement in segments.placements]
     per_segment = np.fromiter(map(len, slices_of), dtype=np.int64, count=count)
+    lane = np.tile(np.array(ALONE, dtype=np.int64), (count, 1))
+    for at, own in segments.lanes.items():
+        lane[at] = own
     slices = list(chain.from_iterable(slices_of))
     machine = np.fromiter((machine for machine, _ in slices), dtype=np.int64, count=len(slices))
     wide = max(machine.gpus for machine in topology.machines) > 64
@@ -162,12 +136,12 @@ def segment_columns(ledger: Ledger, topology: Topology) -> SegmentColumns:
     last = np.cumsum(per_segment) - 1
     first = last - per_segment + 1
     return SegmentColumns(
-        row=np.fromiter((segment.row for segment in segments), dtype=np.int64, count=count),
-        start=np.fromiter((segment.start for segment in segments), dtype=np.float64, count=count),
-        end=np.fromiter((segment.end for segment in segments), dtype=np.float64, count=count),
-        gpus=np.fromiter((segment.placement.gpus for segment in segments), dtype=np.int64, count=count),
+        row=np.array(segments.rows, dtype=np.int64),
+        start=np.array(segments.starts, dtype=np.float64),
+        end=np.array(segments.ends, dtype=np.float64),
+        gpus=np.fromiter((placement.gpus for placement in segments.placements), dtype=np.int64, count=count),
         level=_levels(topology, machine, masks, first, last),
-        lane=np.array([segment.lane for segment in segments], dtype=np.int64).reshape(count, 4),
+        lane=lane,
         slice_segment=np.repeat(np.arange(count), per_segment),
         slice_machine=machine,
         slice_mask=masks,
@@ -189,3 +163,18 @@ def _levels(topology: Topology, machine: Ints, masks: NDArray[Any], first: Ints,
             if any(mask & ~island == 0 for island in topology.machines[a[index]].islands):
                 level[index] = 0
     return level
+
+
+def mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def percentile(values: Floats, percent: float) -> float | None:
+    """`np.percentile` to the last bit, without the masked arrays that it loads on the way."""
+    if not len(values):
+        return None
+    ordered = np.sort(values)
+    place = (len(ordered) - 1) * (percent / 100)
+    low = int(place)
+    a, b, share = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)]), place - low
+    return a + (b - a) * share if share < 0.5 else b - (b - a) * (1 - share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from dally.catalog.throughputs import gpu_name
 from dally.core.ledger import Ledger
+from dally.core.lives import OUTCOMES
 from dally.core.topology import Topology
-from dally.report.columns import Floats, JobColumns, job_columns
+from dally.report.columns import Floats, JobColumns, job_columns, mean, percentile
 from dally.simulator.run import Run
 
 SHORT = 10.0  # seconds below which a job's length is not held against its wait (Feitelson, bounded slowdown)
@@ -50,38 +52,40 @@ def figures_of(run: Run, topology: Topology, whole: Run | None = None) -> Figure
     jct = jobs.jct[done]
     slow = np.maximum(jct / np.maximum(alone, SHORT), 1.0)
     slow = slow[~np.isnan(slow)]
-    fair = _finish_time_fairness(jobs, whole.ledger, alone, topology.gpus)
+    every = jobs if whole is run else job_columns(whole.ledger)
+    fair = _finish_time_fairness(jobs, every, whole.ledger, alone, topology.gpus)
     progress = np.minimum(np.divide(alone, jct, out=np.ones_like(jct), where=jct > 0), 1.0)
     progress = progress[~np.isnan(progress)]
     leaving = whole.ledger.leaving_gpu_seconds
-    held = sum(row.gpu_seconds for row in whole.ledger.rows) + leaving
-    lost = sum(row.lost_gpu_seconds for row in whole.ledger.rows) + leaving + whole.lost_work_gpu_seconds
-    rows = ledger.rows
-    interruptions = sum(row.interruptions for row in rows)
+    # added one by one, in order: a sum by pairs would end in other digits
+    held = sum(every.gpu_seconds.tolist()) + leaving
+    lost = sum(every.lost_gpu_seconds.tolist()) + leaving + whole.lost_work_gpu_seconds
+    interruptions, failed_starts = int(jobs.interruptions.sum()), int(jobs.failed_starts.sum())
     idle, fragmented = _idle(whole.ledger, topology)
     return Figures(
-        avg_bounded_slowdown=_mean(slow), median_bounded_slowdown=_percentile(slow, 50),
-        p95_bounded_slowdown=_percentile(slow, 95), avg_finish_time_fairness=_mean(fair),
-        p95_finish_time_fairness=_percentile(fair, 95),
+        avg_bounded_slowdown=mean(slow), median_bounded_slowdown=percentile(slow, 50),
+        p95_bounded_slowdown=percentile(slow, 95), avg_finish_time_fairness=mean(fair),
+        p95_finish_time_fairness=percentile(fair, 95),
         unfairly_treated_share=float(np.mean(fair > 1.0 + 1e-9)) if len(fair) else None,
         jain_index=_jain(progress), idle_while_waiting_share=idle, fragmentation=fragmented,
         wasted_gpu_share=lost / held if held else None,
-        interruptions=interruptions, failed_starts=sum(row.failed_starts for row in rows),
-        restarts=interruptions + sum(row.preemptions + row.migrations + row.failed_starts for row in rows),
+        interruptions=interruptions, failed_starts=failed_starts,
+        restarts=interruptions + int((jobs.preemptions + jobs.migrations).sum()) + failed_starts,
         availability=_availability(whole.ledger, topology), energy_kwh=_energy(ledger, topology),
     )  # fmt: skip
 
 
-def _finish_time_fairness(jobs: JobColumns, whole: Ledger, alone: Floats, gpus: int) -> Floats:
+def _finish_time_fairness(jobs: JobColumns, every: JobColumns, whole: Ledger, alone: Floats, gpus: int) -> Floats:
     """ρ = JCT / (run time alone × how much more than a fair share of the cluster it asks for), where the fair share is
     that of the jobs that were there on average during its life (Themis, NSDI'20; Gavel, OSDI'20, section 4.2)."""
     submit, end, done = jobs.submit, jobs.end, jobs.finished
     last = whole.time[-1] if len(whole.time) else 0.0
-    there = [(row.submit, last if row.end is None else row.end) for row in whole.rows if row.outcome != "rejected"]
-    if not there or not done.any():
+    there = every.outcome != OUTCOMES.index("rejected")
+    if not there.any() or not done.any():
         return np.zeros(0)
-    moments = np.array([moment for pair in there for moment in pair])
-    steps = np.tile([1.0, -1.0], len(there))
+    left = np.where(np.isnan(every.end), last, every.end)
+    moments = np.column_stack([every.submit[there], left[there]]).ravel()
+    steps = np.tile([1.0, -1.0], int(there.sum()))
     order = np.argsort(moments, kind="stable")
     moments, present = moments[order], np.cumsum(steps[order])
     area = np.concatenate([[0.0], np.cumsum(np.diff(moments) * present[:-1])])  # ∫ jobs that are there
@@ -112,16 +116,19 @@ def _idle(ledger: Ledger, topology: Topology) -> tuple[float | None, float | Non
     idle = float(np.diff(edges) @ (free * waiting)) / (topology.gpus * span)
     if not ledger.keeps_segments or ledger.shared:
         return idle, None
-    changes: list[list[tuple[float, int]]] = [[] for _ in topology.machines]
-    for segment in ledger.segments:
-        start, end = max(segment.start, first), min(segment.end, last)
+    moments = [array("d") for _ in topology.machines]
+    changes = [array("i") for _ in topology.machines]
+    stretches = ledger.segments
+    for began, ended, placement in zip(stretches.starts, stretches.ends, stretches.placements, strict=True):
+        start, end = max(began, first), min(ended, last)
         if end > start:
-            for machine, mask in segment.placement.slices:
-                changes[machine] += [(start, mask.bit_count()), (end, -mask.bit_count())]
+            for machine, mask in placement.slices:
+                moments[machine].extend((start, end))
+                changes[machine].extend((mask.bit_count(), -mask.bit_count()))
     unused = partly = 0.0
-    for each, happened in zip(topology.machines, changes, strict=True):
+    for each, when, what in zip(topology.machines, moments, changes, strict=True):
         held, since = 0, first
-        for now, more in [*sorted(happened), (last, 0)]:
+        for now, more in [*sorted(zip(when, what, strict=True)), (last, 0)]:
             unused += (now - since) * (each.gpus - held)
             partly += (now - since) * (each.gpus - held) if held else 0.0
             held, since = held + more, now
@@ -148,8 +155,9 @@ def _energy(ledger: Ledger, topology: Topology) -> float | None:
     if not ledger.keeps_segments or ledger.shared or any(power is None for power in watts.values()):
         return None
     power = [watts[machine.gpu_type] or 0.0 for machine in topology.machines]
-    joules = sum((segment.end - segment.start) * segment.placement.gpus * power[segment.placement.slices[0][0]]
-                 for segment in ledger.segments)  # fmt: skip
+    stretches = ledger.segments
+    joules = sum((end - start) * placement.gpus * power[placement.slices[0][0]] for start, end, placement
+                 in zip(stretches.starts, stretches.ends, stretches.placements, strict=True))  # fmt: skip
     return joules / 3.6e6
 
 
@@ -164,11 +172,3 @@ def _watts(gpu_type: str) -> float | None:
             return find_gpu(gpu_name(gpu_type)).power
         except UserError:
             return None
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _percentile(values: Floats, percent: float) -> float | None:
-    return float(np.percentile(values, percent)) if len(values) else None

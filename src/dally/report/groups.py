@@ -87,8 +87,12 @@ def told_less(members: Sequence[Summary], summaries: Sequence[Summary]) -> str:
     ahead = less[0].complete >= best[0].complete and less[0].avg_jct <= best[0].avg_jct
     if not ahead and len(members) > 1:
         return ""
-    names = f"{listed([each.policy for each in less])}, told {less[0].told} only, "
-    return f"; {names}{'is no worse' if ahead else 'reaches'}{' with' if ahead else ''} {time_text(less[0].avg_jct)}"
+    by_told: dict[str, list[str]] = {}
+    for each in less:
+        by_told.setdefault(each.told, []).append(each.policy)
+    names = " and ".join(f"{listed(policies)}, told {told} only," for told, policies in by_told.items())
+    verb = ("is no worse with", "are no worse with") if ahead else ("reaches", "reach")
+    return f"; {names} {verb[len(less) > 1]} {time_text(less[0].avg_jct)}"
 
 
 def _parts(told: str) -> frozenset[str]:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dally.catalog.prices import dollars_per_hour
-from dally.core.ledger import ALONE, Row
+from dally.core.ledger import Row
 from dally.core.placement import Placement
 from dally.core.queues import DEFAULT, by_name
 from dally.core.topology import Topology
 from dally.report.bound import Bound, bound_of
-from dally.report.columns import Floats, JobColumns, Timeline, job_columns, timeline
+from dally.report.columns import JobColumns, Timeline, job_columns, mean, percentile, timeline
 from dally.report.figures import Figures, figures_of
 from dally.simulator.run import Run
 
@@ -112,9 +112,10 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None, whole: R
     utilization = _utilisation(run, topology, timeline(ledger), idle_held, makespan)
     early = (jobs.first_minibatches - jobs.submit)[done & ~np.isnan(jobs.first_minibatches)]
     bound = bound or bound_of(run, topology)
-    arrived = set(jobs.job_id)
-    deadlines = {job.id: job.deadline for job in run.workload.trace.jobs
-                 if job.deadline is not None and job.id in arrived}  # fmt: skip
+    deadlines = {job.id: job.deadline for job in run.workload.trace.jobs if job.deadline is not None}
+    if deadlines:
+        arrived = set(jobs.job_id)
+        deadlines = {job_id: due for job_id, due in deadlines.items() if job_id in arrived}
     return Summary(
         policy=run.policy,
         jobs=len(jobs.job_id),
@@ -124,15 +125,15 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None, whole: R
         rejected=jobs.count("rejected"),
         unfinished=jobs.count("unfinished"),
         complete=run.complete,
-        avg_jct=_mean(jct),
-        median_jct=_percentile(jct, 50),
-        p95_jct=_percentile(jct, 95),
-        p99_jct=_percentile(jct, 99),
+        avg_jct=mean(jct),
+        median_jct=percentile(jct, 50),
+        p95_jct=percentile(jct, 95),
+        p99_jct=percentile(jct, 99),
         makespan=makespan,
-        avg_queueing=_mean(queueing),
-        median_queueing=_percentile(queueing, 50),
-        p95_queueing=_percentile(queueing, 95),
-        p99_queueing=_percentile(queueing, 99),
+        avg_queueing=mean(queueing),
+        median_queueing=percentile(queueing, 50),
+        p95_queueing=percentile(queueing, 95),
+        p99_queueing=percentile(queueing, 99),
         comm_share=_ratio(float(jobs.comm_gpu_seconds.sum()), float(jobs.gpu_seconds.sum())),
         comm_seconds=float(jobs.comm.sum()),
         neighbour_seconds=float(jobs.neighbour_loss.sum()),
@@ -145,13 +146,13 @@ def summarise(run: Run, topology: Topology, bound: Bound | None = None, whole: R
         packs=int(jobs.packs.sum()),
         unpacks=int(jobs.unpacks.sum()),
         resizes=int(jobs.resizes.sum()),
-        avg_first_minibatches=_mean(early),
+        avg_first_minibatches=mean(early),
         lost_gpu_seconds=idle_held + ledger.leaving_gpu_seconds + run.lost_work_gpu_seconds,
         events=run.events,
         cpu_seconds=run.cpu_seconds,
         jobs_per_cpu_second=_ratio(len(jobs.job_id), run.cpu_seconds),
         lower_bound=bound,
-        avg_jct_over_bound=_ratio(_mean(jct), bound.avg_jct),
+        avg_jct_over_bound=_ratio(mean(jct), bound.avg_jct),
         makespan_over_bound=_ratio(makespan, bound.makespan),
         deadlines=len(deadlines),
         deadlines_missed=sum(_missed(ledger.row(job_id).end, due) for job_id, due in deadlines.items()),
@@ -174,8 +175,8 @@ def _by_queue(run: Run) -> dict[str, dict[str, float | int | None]]:
         done = [row for row in each if row.outcome == "finished"]
         found[name] = {
             "jobs": len(each), "finished": len(done), "weight": known[name].weight,
-            "avg_jct": _mean(np.array([row.jct for row in done], dtype=float)),
-            "avg_queueing": _mean(np.array([row.queueing for row in done], dtype=float)),
+            "avg_jct": mean(np.array([row.jct for row in done], dtype=float)),
+            "avg_queueing": mean(np.array([row.queueing for row in done], dtype=float)),
             "gpu_seconds": sum(row.gpu_seconds for row in each)}  # fmt: skip
     return found
 
@@ -201,11 +202,12 @@ def _dollars(run: Run, topology: Topology) -> float | None:
     price = [prices[machine.gpu_type] or 0.0 for machine in topology.machines]  # a gang is on one type
     dollars = 0.0
     shared: dict[Placement, list[tuple[float, float]]] = {}
-    for segment in run.ledger.segments:
-        if segment.lane == ALONE:
-            dollars += (segment.end - segment.start) * segment.placement.gpus * price[segment.placement.slices[0][0]]
+    held = run.ledger.segments
+    for at, (start, end, placement) in enumerate(zip(held.starts, held.ends, held.placements, strict=True)):
+        if at not in held.lanes:
+            dollars += (end - start) * placement.gpus * price[placement.slices[0][0]]
         else:
-            shared.setdefault(segment.placement, []).append((segment.start, segment.end))
+            shared.setdefault(placement, []).append((start, end))
     for placement, stretches in shared.items():  # GPUs that several held at once are paid for once
         until = -math.inf
         for start, end in sorted(stretches):
@@ -226,12 +228,6 @@ def _utilisation(
     return max(held - idle_held - run.lost_work_gpu_seconds, 0.0) / (topology.gpus * makespan)
 
 
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _percentile(values: Floats, percent: float) -> float | None:
-    return float(np.percentile(values, percent)) if len(values) else None
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
@@ -255,15 +251,20 @@ CSV_COLUMNS = (
 def job_rows(run: Run, topology: Topology) -> Iterator[Sequence[Any]]:
     """The names of the columns, then one row per job in order of submission; what has not happened is None."""
     yield CSV_COLUMNS
-    for row in run.ledger.rows:
-        level = None if row.level is None else topology.levels[row.level].name
+    names = [level.name for level in topology.levels]
+    window = run.window
+    row = Row.empty()
+    kept = run.ledger.lives
+    run.ledger.settle()
+    for number in range(len(kept)):
+        kept.fill(number, row)  # the one row for all of them
         queueing = None if row.queueing is None else max(row.queueing, 0.0)
-        yield (row.job_id, row.submit, row.first_start, row.end, row.jct, queueing, row.running, row.gpus, level,
-               row.preemptions, row.migrations, row.comm, row.neighbour_loss, row.lost, row.outcome, row.model,
-               row.user, row.tenant,
+        yield (row.job_id, row.submit, row.first_start, row.end, row.jct, queueing, row.running, row.gpus,
+               None if row.level is None else names[row.level], row.preemptions, row.migrations, row.comm,
+               row.neighbour_loss, row.lost, row.outcome, row.model, row.user, row.tenant,
                None if row.first_minibatches is None else row.first_minibatches - row.submit, row.suspended,
                round(row.suspensions, 2), row.packs, row.unpacks, row.resizes, row.gpu_seconds,
-               run.window is None or run.window.holds(row.job_id, row.submit))  # fmt: skip
+               window is None or window.holds(row.job_id, row.submit))  # fmt: skip
 
 
 def write_jobs_csv(run: Run, topology: Topology, path: Path) -> None:

@@ -11,12 +11,19 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """Ascending, each once. `np.unique` first loads NumPy's masked arrays, longer than a small bound takes."""
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 def srpt_completions(release: Floats, work: Floats, speed: float) -> Floats:
@@ -143,7 +150,7 @@ def poured_delay(
     times = times[order]
     change = np.concatenate((size, -size))[order]
     event_work = np.concatenate((work, work))[order]
-    works = np.unique(work)
+    works = distinct(work)
     rooms: dict[int, float] = {}
     tanks: dict[int, Tank] = {-1: Tank(0.0, np.zeros(0), np.zeros(0))}
 

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dally.simulator.bounds_fluid import fill
+from dally.simulator.bounds_fluid import distinct, fill
 
 Floats = NDArray[np.float64]
 
@@ -132,7 +132,7 @@ def _placed(fine: Floats, price: Floats, count: int) -> Floats:
     share = 1 / len(move) + move / move.sum()
     reached = np.concatenate(([0.0], np.cumsum(share)))
     nodes = np.interp(np.linspace(0.0, 1.0, count), reached / reached[-1], fine)
-    return np.unique(nodes)
+    return distinct(nodes)
 
 
 def _search(
@@ -185,8 +185,8 @@ def _poured_price(
 ) -> Floats:
     """The price at which the poured tank would be optimal: Σ_k (1/u_k − 1/u_{k+1}) × time to tank k's end."""
     work = size * run_time
-    works = np.unique(work)
-    picked = works[np.unique(np.linspace(0, len(works) - 1, _START_THRESHOLDS).astype(np.int64))]
+    works = distinct(work)
+    picked = works[distinct(np.linspace(0, len(works) - 1, _START_THRESHOLDS).astype(np.int64))]
     gain = 1 / picked - np.append(1 / picked[1:], 0.0)
     price = np.zeros(len(nodes))
     for threshold, step in zip(picked.tolist(), gain.tolist(), strict=True):

@@ -64,7 +64,8 @@ class Gandiva:
     """Gandiva, OSDI'18: about 100 ms to suspend and to resume (§5.1); 1 to 2 s to migrate a job of one GPU and about
     35 s one of eight (§5.1, figure 9), a line through both for other sizes."""
 
-    ONE_GPU, EIGHT_GPUS = 1.5, 35.0
+    ONE_GPU = 1.5
+    EIGHT_GPUS = 35.0
 
     def __init__(self, suspend: float = SUSPEND_RESUME) -> None:
         self.switch = suspend

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import fields
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.job import Job, Truth
 from dally.traces.trace import Trace
 
 
@@ -21,7 +24,7 @@ def digest_of(name: str) -> str | None:
         if path.is_dir():
             whole = hashlib.sha256()
             for file in sorted(each for each in path.rglob("*") if each.is_file()):
-                whole.update(f"{file.relative_to(path)}\0{_of_file(file)}\n".encode())
+                whole.update(f"{file.relative_to(path)}\0{_of_file_in(file)}\n".encode())
             return whole.hexdigest()
         return _of_file(path)
     except ValueError:  # no name a file could have
@@ -30,6 +33,14 @@ def digest_of(name: str) -> str | None:
         if error.filename is None or not Path(error.filename).exists():
             return None
         raise UserError(f"{name} cannot be read: {error.strerror}") from None
+
+
+def _of_file_in(path: Path) -> str:
+    """Of one file among those of a folder: one that is not ours to read is not read by anybody else here either."""
+    try:
+        return _of_file(path)
+    except PermissionError:
+        return "not readable"
 
 
 def _of_file(path: Path) -> str:
@@ -48,14 +59,25 @@ _SAYS_NOTHING = (
     ", within=None, prefers=None, wait=None, preemptible=True",
     ", name=None, partition=None, qos=None, nodes=None, among=None, exclusive=False, limit=None",
     ", start=None, submitted=None",
+    ", after=None, throttle=None, reservation=None",
 )
+
+
+def _form(kind: type) -> str:
+    """`repr` of a dataclass, to be filled in."""
+    return f"{kind.__qualname__}({', '.join(f'{each.name}=%r' for each in fields(kind))})"
+
+
+_JOB, _TRUTH = _form(Job), _form(Truth)
+_of_job, _of_truth = (attrgetter(*(each.name for each in fields(kind))) for kind in (Job, Truth))
 
 
 def trace_digest(trace: Trace) -> str:
     """SHA-256 over every job and the truth about it: what is simulated, wherever it came from."""
     whole = hashlib.sha256()
     for job, truth in zip(trace.jobs, trace.truths, strict=True):
-        text = repr((job, truth))
+        # as `repr((job, truth))`, in a quarter of the time
+        text = f"({_JOB % _of_job(job)}, {_TRUTH % _of_truth(truth)})"
         for nothing in reversed(_SAYS_NOTHING):
             text = text.replace(nothing, "")
         whole.update(text.encode())

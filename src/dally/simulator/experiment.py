@@ -79,6 +79,7 @@ class Experiment:
     queues: tuple[Queue, ...] = ()  # that jobs pass before a policy sees them
     # searched once for the check, every policy and every worker; an experiment that is made from this one starts anew
     shortest: Known = field(default_factory=dict, init=False, repr=False, compare=False)
+    _described: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Where steps depend on the model, every job has one: whoever makes an experiment gets the same answer."""
@@ -87,6 +88,13 @@ class Experiment:
             jobs, note = assign_models(self.trace.jobs, durations, self.seed)
             notes = [*self.trace.notes, *([note] if note else ())]
             object.__setattr__(self, "trace", replace(self.trace, jobs=jobs, notes=notes))
+
+    def described(self) -> dict[str, Any]:
+        """`Scenario.describe` of what it was prepared from, once for all its runs: a million jobs take a while."""
+        assert self.scenario is not None, "only a prepared scenario knows how it was made"
+        if not self._described:
+            self._described.update(self.scenario.describe(self.trace))
+        return self._described
 
     def make_network(self, topology: Topology) -> NetworkModel:
         """The network model, under the table of throughputs where there is one."""
@@ -153,7 +161,7 @@ class Experiment:
                     "throughputs": None if self.throughputs is None else self.throughputs.source,
                     "origin": self._origin(), "version": __version__}  # fmt: skip
                 if self.scenario is not None:
-                    about["scenario"] = self.scenario.describe(self.trace)
+                    about["scenario"] = self.described()
                 sinks = (files.enter_context(JournalFile(journal, self.topology, **about)), *listeners)
             with naming(made):
                 run = simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dally.core.errors import UserError
-from dally.core.topology import Topology
-from dally.core.units import seconds
 
 Outages = dict[int, list[tuple[float, float | None]]]  # per machine: (down, up), in order of time
 
@@ -90,36 +85,3 @@ class StartRules:
 
     def refused(self, job_id: str, attempt: int) -> bool:
         return random.Random(f"{self.seed}/start/{job_id}/{attempt}").random() < self.failures
-
-
-def read_outages(path: Path, topology: Topology) -> Outages:
-    """CSV with the columns `machine,down,up`: name of the machine, times (`3600` or `1h`); an empty `up` is never."""
-    found: Outages = {}
-    try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a list of outages: {error}") from error
-    if not rows or not {"machine", "down"} <= set(rows[0]):
-        raise UserError(f"{path}: a list of outages has the columns machine,down,up and at least one row")
-    for line, row in enumerate(rows, start=2):
-        machine = topology.machine_by_name.get(row["machine"] or "")
-        if machine is None:
-            raise UserError(f"{path}, line {line}, machine: the cluster has no machine {row['machine']!r}")
-        try:
-            down = seconds(row["down"])
-            up = seconds(row["up"]) if row.get("up") else None
-        except UserError as error:
-            raise UserError(f"{path}, line {line}: {error}") from error
-        if down < 0:
-            raise UserError(f"{path}, line {line}, down: times count from the trace's origin and are not negative")
-        if up is not None and up <= down:
-            raise UserError(f"{path}, line {line}, up: the machine comes back before it goes down")
-        found.setdefault(machine, []).append((down, up))
-    for machine, spans in found.items():
-        spans.sort()
-        for (_, up), (down, _) in itertools.pairwise(spans):
-            if up is None or down < up:
-                name = topology.machines[machine].name
-                raise UserError(f"{path}: machine {name} goes down at {down:g} s while it is still down")
-    return found

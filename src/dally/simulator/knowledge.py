@@ -15,7 +15,7 @@ from dataclasses import replace
 from dally.core.errors import UserError
 from dally.core.estimates import Estimates
 from dally.core.free import FreeGpus
-from dally.core.job import Job
+from dally.core.job import Job, altered
 from dally.core.placement import Placement
 from dally.core.plan import Demand, demand_of_job
 from dally.core.sharing import Interference
@@ -72,9 +72,9 @@ def tell(workload: Workload, text: str, seed: int = 0) -> Workload:
     look at its limit, either: Slurm plans by DefaultTime then; the limit still ends it."""
     name, reference = settled(text, workload.trace.jobs), workload.reference
     said = make_estimates(name, workload.work, seed)
-    jobs = [replace(job, work=said.work(job), reference=reference.get(job.id)) for job in workload.trace.jobs]
+    jobs = [altered(job, work=said.work(job), reference=reference.get(job.id)) for job in workload.trace.jobs]
     if name == NONE and any(job.declared_duration is not None for job in jobs):
-        jobs = [replace(job, declared_duration=None) for job in jobs]
+        jobs = [altered(job, declared_duration=None) for job in jobs]
     return replace(workload, trace=replace(workload.trace, jobs=jobs))
 
 

@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dally.core.errors import RunError
 from dally.simulator.stopping import asked, heeded
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 Sign = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
 INTERRUPTED = 130  # exit code of a worker that Ctrl-C found between two tasks
@@ -46,6 +48,8 @@ class Worker:
 
     @classmethod
     def start(cls) -> Worker:
+        from multiprocessing.connection import Pipe  # one run alone needs no other process
+
         import dally.version
 
         ours, theirs = Pipe()
@@ -90,6 +94,8 @@ def run_tasks(tasks: Iterable[Task], workers: int, report: Report | None = None)
     Tasks are taken from `tasks` when there is somebody to do them. Ctrl-C, whenever it comes: every worker hands over
     what it has, and no further task is begun. A second one breaks off.
     """
+    from multiprocessing.connection import Connection, wait
+
     queue = enumerate(tasks)
     crew: list[Worker] = []
     exhausted = False

@@ -1,10 +1,10 @@
 """How long a job will take, from jobs that have ended before it came: what a cluster learns of its users by itself.
 
 Online: a job's prediction is made when it arrives, from those that have ended by then, and stays with it (`Job.work`).
-Jobs are alike by user, name, account and size, in several grains: the last two of the same user and name, the last
-thirty of the same size, …. Each grain keeps count of how far off it would have been, and of those that know anything
-the one that has been nearest lately is believed. Who is like nobody is said to take what its owner declares; if nothing
-is declared, nobody knows.
+Jobs are alike by user, name, account, time limit and size, in several grains: the last two of the same user and name,
+the last thirty of the same size, …. Each grain keeps count of how far off it would have been, and of those that know
+anything the one that has been nearest lately is believed. Who is like nobody is said to take what its owner declares;
+if nothing is declared, nobody knows.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ class Grain(NamedTuple):
 
 def _of(*fields: str) -> Callable[[Job], Hashable | None]:
     def key(job: Job) -> Hashable | None:
-        found = tuple(getattr(job, field) for field in fields)
+        found = tuple(_declared(job) if field == "limit" else getattr(job, field) for field in fields)
         return None if any(value is None for value in found) else found
 
     return key
 
 
-_KINDS = (("user", "name", "gpus"), ("user", "name"), ("user", "gpus"), ("user",), ("tenant", "gpus"), ("gpus",))
+# Limits say little of run times and much of which jobs are alike: who asks for 90 minutes again runs the same again.
+_KINDS = (("user", "name", "limit"), ("user", "name", "gpus"), ("user", "name"), ("user", "limit", "gpus"),
+          ("user", "limit"), ("user", "gpus"), ("user",), ("tenant", "gpus"), ("limit", "gpus"), ("limit",),
+          ("gpus",))  # fmt: skip
 GRAINS = tuple(Grain(" and ".join(kind), _of(*kind), last) for kind in _KINDS for last in (SHORT, LONG))
 
 

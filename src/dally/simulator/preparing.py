@@ -7,10 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dally.core.collecting import uncollected
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
 from dally.core.topology import Topology
 from dally.network.registry import looks_at_models, without_contention
+from dally.simulator.dependencies import linked
 from dally.simulator.experiment import Experiment
 from dally.simulator.faults import StartRules
 from dally.simulator.queue_file import read_queues
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 
 def prepare_scenario(scenario: Scenario) -> Experiment:
     """Everything is read, scaled, drawn and checked here, before anything runs."""
+    with uncollected():
+        return _prepared(scenario)
+
+
+def _prepared(scenario: Scenario) -> Experiment:
     topology = _cluster(scenario)
     network = _network(scenario)
     trace = _trace(scenario, topology)
@@ -38,16 +45,17 @@ def prepare_scenario(scenario: Scenario) -> Experiment:
     window = parse_window(wanted, trace) if warm or wanted != ALL else None
     if warm:
         trace = with_past(trace)
+    said: list[str] = []
     made = Experiment(
         trace, topology, network, scenario.preemption_cost, scenario.seed, scenario.knowledge,
-        scenario.fault_rules(topology),
+        scenario.fault_rules(topology, trace.origin, said),
         DurationMeans(scenario.duration_means) if scenario.duration_means else None,
         _traced_cluster(scenario), scenario.slices, scenario.interference, scenario.measurement_noise,
         _throughputs(scenario, trace, topology), window, scenario,
         StartRules(scenario.start_latency, scenario.start_failures, scenario.seed),
         read_queues(scenario.queues) if scenario.queues else (),
     )  # fmt: skip
-    notes = made.check().notes
+    notes = [*said, *made.check().notes]
     noted = replace(made, trace=replace(trace, notes=[*trace.notes, *notes]))
     noted.shortest.update(made.shortest)  # the same jobs on the same cluster
     return noted
@@ -108,7 +116,7 @@ def _trace(scenario: Scenario, topology: Topology) -> Trace:
     elif scenario.jobs is not None and scenario.jobs < len(trace):
         trace = replace(trace, jobs=trace.jobs[: scenario.jobs], truths=trace.truths[: scenario.jobs],
                         notes=[*trace.notes, f"only the first {scenario.jobs:,} of {len(trace):,} jobs"])  # fmt: skip
-    trace = _meaning(shaped_for(_with_known_gpu_types(trace, topology), topology), scenario)
+    trace = _meaning(shaped_for(_with_known_gpu_types(linked(trace), topology), topology), scenario)
     return trace if load is None else at_load(trace, load, topology.gpus, topology.capacity)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dally.core.collecting import seldom_collected
 from dally.core.estimates import Estimates
 from dally.core.journal import Journal, Sink
 from dally.core.ledger import Ledger
@@ -91,7 +92,8 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
 
     started = time.process_time()
     try:
-        scheduler.run(between)
+        with seldom_collected():
+            scheduler.run(between)
     except KeyboardInterrupt:
         stopped = True
     ledger.close(world.now)

@@ -67,6 +67,7 @@ class Scenario:
     start_latency: float = field(default=0.0, metadata=_TIME)  # mean seconds until a start is answered
     start_failures: float = 0.0  # share of starts that are refused
     queues: str | None = field(default=None, metadata=_SELDOM)  # a file of queues with weights and limits
+    bound: bool | None = field(default=None, metadata={"seldom": True})  # False: no lower bound is computed
 
     def __post_init__(self) -> None:
         hints = _hints()
@@ -136,7 +137,8 @@ class Scenario:
         words: list[str] = []
         for name, value in self.changed().items():
             if isinstance(value, bool):
-                words.append({"contention": "--no-contention", "resample": "--resample"}.get(
+                words.append({"contention": "--no-contention", "resample": "--resample",
+                              "bound": "--bound" if value else "--no-bound"}.get(
                     name, "--warm-start" if value else "--cold-start"))  # fmt: skip
             else:
                 words += ["--" + name.replace("_", "-"), f"{value:g}" if isinstance(value, float) and
@@ -177,10 +179,10 @@ class Scenario:
 
         return prepare_scenario(self)
 
-    def fault_rules(self, topology: Topology) -> FaultRules:
-        from dally.simulator.faults import read_outages
+    def fault_rules(self, topology: Topology, origin: str | None, notes: list[str]) -> FaultRules:
+        from dally.simulator.outages import read_outages
 
-        outages = read_outages(Path(self.outages), topology) if self.outages else {}
+        outages = read_outages(Path(self.outages), topology, origin, notes) if self.outages else {}
         return FaultRules(outages, self.mtbf, self.mttr, self.job_mtbf, self.retries, self.checkpoint_interval)
 
 

@@ -53,7 +53,7 @@ class Wheel:
 
     def position(self) -> int | None:
         """Where its turn is now; None where it is gone."""
-        return next((i for i, turn in enumerate(self.group.turns) if turn is self.turn), None)
+        return next((i for i, turn in enumerate(self.group.turns) if turn is self.turn), None)  # objects
 
 
 class Slices:
@@ -167,7 +167,7 @@ class Slices:
     def _turn_wheel(self, now: float, group: Group) -> None:
         """The group changed: a wheel begins, ends, or passes over a turn that is gone."""
         wheel = self._wheels.get(group.placement)
-        if wheel is not None and wheel.group is not group:  # another group on the same GPUs
+        if wheel is not None and wheel.group is not group:  # objects: another group on the same GPUs
             wheel.epoch += 1
             wheel = None
             del self._wheels[group.placement]

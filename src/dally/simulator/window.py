@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger
+from dally.core.lives import FLOATS, INTS, OUTCOMES
 from dally.core.units import seconds
 from dally.traces.reshape import BEFORE, arrivals
 from dally.traces.trace import Trace
@@ -29,6 +32,11 @@ class Window:
 
     def holds(self, job_id: str, submit: float) -> bool:
         return self.start <= submit <= self.end and BEFORE not in job_id
+
+    def holding(self, job_ids: Sequence[str], submit: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Of many at once."""
+        new = np.fromiter((BEFORE not in job_id for job_id in job_ids), dtype=np.bool_, count=len(job_ids))
+        return new & (self.start <= submit) & (submit <= self.end)
 
 
 def parse_window(text: str, trace: Trace) -> Window:
@@ -65,17 +73,22 @@ class MeasuredLedger(Ledger):
 
     def __init__(self, whole: Ledger, window: Window) -> None:
         super().__init__(whole.topology, segments=whole.keeps_segments)
-        of_jobs = ("rows", "segments", "_index", "_sinks")
+        of_jobs = ("lives", "segments", "_live", "_index", "_indexed", "_sinks")
         self.__dict__.update((name, value) for name, value in vars(whole).items() if name not in of_jobs)
-        place: dict[int, int] = {}
-        for index, row in enumerate(whole.rows):
-            if window.holds(row.job_id, row.submit):
-                place[index] = self._index[row.job_id] = len(self.rows)
-                self.rows.append(row)
-        self.segments = [s._replace(row=place[s.row]) for s in whole.segments if s.row in place]
-        self.first_submit = min((row.submit for row in self.rows), default=None)
-        self.last_end = max((row.end for row in self.rows if row.outcome == "finished" and row.end is not None),
-                            default=None)  # fmt: skip
+        whole.settle()
+        floats = np.array(whole.lives.floats, dtype=np.float64).reshape(len(whole.lives), len(FLOATS))
+        ints = np.array(whole.lives.ints, dtype=np.int32).reshape(len(whole.lives), len(INTS))
+        submit, end = floats[:, FLOATS.index("submit")], floats[:, FLOATS.index("end")]
+        inside = window.holding(whole.lives.ids, submit)
+        numbers = np.flatnonzero(inside).tolist()
+        self.lives = whole.lives.taken(numbers, floats[inside].tobytes(), ints[inside].tobytes())
+        number = np.cumsum(inside) - 1
+        rows = np.array(whole.segments.rows, dtype=np.int64)
+        kept = np.flatnonzero(inside[rows])
+        self.segments = whole.segments.taken(kept.tolist(), number[rows[kept]].tolist())
+        done = inside & (ints[:, INTS.index("outcome")] == OUTCOMES.index("finished")) & ~np.isnan(end)
+        self.first_submit = float(submit[inside].min()) if inside.any() else None
+        self.last_end = float(end[done].max()) if done.any() else None
 
 
 def measured(run: Run) -> Run:

@@ -21,6 +21,7 @@ from dally.core.topology import Topology
 from dally.core.units import show_time
 from dally.network.model import NetworkModel, Step
 from dally.simulator.costs import MigrationCost
+from dally.simulator.dependencies import Followers
 from dally.simulator.running import RunningJob, overlap, uses
 from dally.simulator.slices import Slices, Wheel
 from dally.simulator.workload import Workload
@@ -59,6 +60,7 @@ class SimulatedWorld:
         self._running: dict[str, RunningJob] = {}
         self._begins: dict[str, tuple[int, float, pl.Places]] = {}  # told to start and not there yet
         self._queued: dict[str, tuple[Job, Truth]] = {}  # arrived and never started
+        self._followers = Followers(self._jobs) if any(job.after is not None for job in self._jobs) else None
         self._slices: Slices | None = None  # from the first share on
         self._left: list[str] = []  # jobs that left their links in this instant
         self._vacating: list[tuple[float, Placement]] = []
@@ -117,12 +119,8 @@ class SimulatedWorld:
         jobs, index = self._jobs, self._arrivals
         while index < len(jobs) and jobs[index].submit_time == now:
             job, truth = jobs[index], self._truths[index]
-            if self._predictor is not None:
-                job = replace(job, work=self._predictor.predict(job))
-            self._queued[job.id] = (job, truth)
-            events.append(ev.Arrived(job))
-            if truth.cancel_at is not None:
-                self._agenda.enter(max(now, truth.cancel_at), ev.Cancelled, self._cancel, job.id)
+            if self._followers is None or not self._followers.keeps(job, truth):
+                self._comes(now, job, truth, events)
             index += 1
         self._arrivals = index
         if self._queues:  # the first that is said
@@ -130,6 +128,26 @@ class SimulatedWorld:
             events.sort(key=_order)
             self._queues = ()
         return events + late
+
+    def _comes(self, now: float, job: Job, truth: Truth, events: list[ev.Event]) -> None:
+        if self._predictor is not None:
+            job = replace(job, work=self._predictor.predict(job))
+        self._queued[job.id] = (job, truth)
+        events.append(ev.Arrived(job))
+        if truth.cancel_at is not None:
+            self._agenda.enter(max(now, truth.cancel_at), ev.Cancelled, self._cancel, job.id)
+
+    def _follow(self, now: float, job_id: str, *, begun: bool) -> None:
+        """Jobs that waited for its start, or for its end, may come."""
+        if self._followers is not None:
+            for follower, delay in self._followers.heard(job_id, begun=begun):
+                self._agenda.enter(now + delay, ev.Arrived, self._met, follower)
+
+    def _met(self, now: float, job_id: str, epoch: int, events: list[ev.Event]) -> None:
+        assert self._followers is not None
+        found = self._followers.met(job_id)
+        if found is not None:  # it counts as submitted from when it could start
+            self._comes(now, replace(found[0], submit_time=now), found[1], events)
 
     def _only_timers(self, events: list[ev.Event]) -> bool:
         return not self._running and not self._begins and self._arrivals == len(self._jobs) and all(
@@ -151,6 +169,7 @@ class SimulatedWorld:
         """It needs nothing more, having done so much."""
         self._unended -= 1
         del self._runs[run.job.id]
+        self._follow(self.now, run.job.id, begun=False)
         if self._predictor is not None:
             self._predictor.ended(run.job, work)
 
@@ -179,6 +198,7 @@ class SimulatedWorld:
         """A user gives up on a job that has not started; one that has runs for its traced time."""
         if self._queued.pop(job_id, None) is not None:
             self._unended -= 1
+            self._follow(now, job_id, begun=False)
             events.append(ev.Cancelled(job_id))
 
     def _crash(self, now: float, run: RunningJob, epoch: int, events: list[ev.Event]) -> None:
@@ -219,7 +239,7 @@ class SimulatedWorld:
                 # its checkpoint is not whole: it falls back to the periodic one before, and vacates at once
                 run.yields_at = None
                 run.epoch += 1
-                self._vacating = [(t, p) for t, p in self._vacating if p is not run.placement]
+                self._vacating = [(t, p) for t, p in self._vacating if p is not run.placement]  # objects
                 lost = run.lose_unsaved()
                 events.append(ev.Interrupted(run.job.id, run.done, cause, lost))
         events.append(ev.MachineDown(name))
@@ -279,6 +299,7 @@ class SimulatedWorld:
             elif isinstance(action, Rejected):
                 self._unended -= 1
                 self._queued.pop(action.job, None)
+                self._follow(now, action.job, begun=False)
         if left or entered or (self._slices is not None and self._slices.changed):
             consequences += self._new_speeds(now, left, entered, delays)
         return consequences
@@ -359,6 +380,7 @@ class SimulatedWorld:
         run.epoch += 1
         run.lease_end = None if action.lease is None else decided + action.lease
         self._running[action.job] = run
+        self._follow(now, action.job, begun=True)
         entered.append((run.job, action.placement))
         return handover + delay
 

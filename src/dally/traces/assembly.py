@@ -13,7 +13,7 @@ from statistics import median
 from typing import NoReturn
 
 from dally.core.errors import UserError
-from dally.core.job import DurationMeans, Ending, Job, Truth
+from dally.core.job import DurationMeans, Ending, Truth, made
 from dally.traces.source import Source
 from dally.traces.times import iso
 from dally.traces.trace import Problem, Trace
@@ -80,6 +80,9 @@ class Row:
     limit: float | None = None
     start: float | None = None  # when it really started
     submitted: float | None = None  # where `submit` is when it could have started
+    after: str | None = None
+    throttle: int | None = None
+    reservation: str | None = None
 
 
 class Assembly:
@@ -154,12 +157,15 @@ class Assembly:
         if wall_clock:
             origin = iso(zero, self.zoned)
         jobs, truths = [], []
-        for row in self.rows:
-            jobs.append(Job(row.id, row.submit - zero, row.gpus, row.gpu_type, row.model, row.user, row.tenant,
+        self.rows.reverse()
+        while self.rows:  # each is given up as it becomes a job: a long trace is not held twice
+            row = self.rows.pop()
+            jobs.append(made(row.id, row.submit - zero, row.gpus, row.gpu_type, row.model, row.user, row.tenant,
                             row.priority, row.declared_duration, row.declared_steps,
                             None if row.deadline is None else row.deadline - zero,
                             row.gpu_fraction, slo=row.slo, name=row.name, partition=row.partition, qos=row.qos,
-                            nodes=row.nodes, among=row.among, exclusive=row.exclusive, limit=row.limit))  # fmt: skip
+                            nodes=row.nodes, among=row.among, exclusive=row.exclusive, limit=row.limit,
+                            after=row.after, throttle=row.throttle, reservation=row.reservation))  # fmt: skip
             truths.append(Truth(row.duration, row.steps, row.ending,
                                 None if row.cancel_at is None else row.cancel_at - zero,
                                 row.failures, row.ran_on, row.means,

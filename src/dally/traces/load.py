@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
+from dally.core.collecting import uncollected
 from dally.core.errors import UserError
 from dally.traces.readers import Reader, all_readers
 from dally.traces.source import Source, open_source
@@ -23,14 +23,8 @@ def load_trace(path: str | Path, format: str | None = None) -> Trace:
     """
     source = open_source(path)
     reader = find_reader(source, format)
-    # Hundreds of thousands of small objects that all stay: the collector would look through them in vain.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return reader.read(source)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def find_reader(source: Source, format: str | None = None) -> Reader:
@@ -59,9 +53,6 @@ def _unknown(source: Source) -> str:
             return f"{source.shown} is JSON but no trace: it holds no list of jobs; known are {known}"
         keys = ", ".join(str(key)[:40] for key in list(first)[:12])
         return f"{source.shown} is JSON but no trace: its entries have the keys {keys!r}; known are {known}"
-    lines = source.head_lines(2)
-    if len(lines) > 1 and "jobid" in lines[0].lower().split() and set(lines[1]) <= set("- "):
-        return f"{source.shown} is sacct output in aligned columns, which cut long fields: call sacct with -P or --json"
     columns = source.header()
     found = ", ".join(column[:40] for column in columns[:12]) + (", …" if len(columns) > 12 else "")
     return f"{source.shown} is not a known trace: its first line reads {found!r}; known are {known}"

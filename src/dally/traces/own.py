@@ -12,12 +12,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
-from dally.core.job import DurationMeans, Ending, Job, Truth
+from dally.core.job import DurationMeans, Ending, Job, Truth, made
 from dally.traces.source import Source
 from dally.traces.times import number
 from dally.traces.trace import Problem, Trace
@@ -27,19 +28,20 @@ MARK = "# dally-trace"
 METADATA_KEY = "dally-trace"
 JOB_COLUMNS = ("id", "submit_time", "gpus", "gpu_type", "model", "user", "tenant", "priority", "declared_duration",
                "declared_steps", "deadline", "gpu_fraction", "min_gpus", "max_gpus", "slo", "within", "prefers", "wait",
-               "preemptible", "name", "partition", "qos", "nodes", "among", "exclusive", "limit")  # fmt: skip
+               "preemptible", "name", "partition", "qos", "nodes", "among", "exclusive", "limit", "after",
+               "throttle", "reservation")  # fmt: skip
 TRUTH_COLUMNS = ("duration", "steps", "ending", "cancel_at", "failures", "ran_on", "means", "start", "submitted")
 COLUMNS = JOB_COLUMNS + TRUTH_COLUMNS
 _TOLD = 15  # so many of them come before `Job.work` and `Job.reference`, which are told and not traced
 _UNTOLD: tuple[Any, ...] = (None, None)
 _TEXT = frozenset({"id", "gpu_type", "model", "user", "tenant", "within", "prefers", "name", "partition", "qos",
-                   "among"})  # fmt: skip
-_WHOLE = frozenset({"gpus", "priority", "min_gpus", "max_gpus", "nodes"})
+                   "among", "after", "reservation"})  # fmt: skip
+_WHOLE = frozenset({"gpus", "priority", "min_gpus", "max_gpus", "nodes", "throttle"})
 _FLAGS = frozenset({"preemptible", "exclusive"})
 _NEEDED = ("id", "submit_time", "gpus")
 # older files lack them
 _LATER = ("min_gpus", "max_gpus", "slo", "within", "prefers", "wait", "preemptible", "name", "partition", "qos",
-          "nodes", "among", "exclusive", "limit", "start", "submitted")  # fmt: skip
+          "nodes", "among", "exclusive", "limit", "after", "throttle", "reservation", "start", "submitted")  # fmt: skip
 _CHECKED = tuple(COLUMNS.index(name) for name in ("gpus", "gpu_fraction", "duration", "steps", "min_gpus", "max_gpus"))
 _NOT_NEGATIVE = tuple(
     COLUMNS.index(name) for name in ("duration", "steps", "declared_duration", "declared_steps", "wait", "limit")
@@ -133,7 +135,7 @@ def _text(field: str) -> str | None:
 
 def version_of(source: Source) -> int | None:
     """The version of an own CSV; None for anything else."""
-    first = source.text[:200].split("\n", 1)[0].strip()
+    first = source.head[:200].split("\n", 1)[0].strip()
     if not first.startswith(MARK):
         return None
     found = number(first.removeprefix(MARK))
@@ -198,12 +200,12 @@ def _columns(source: Source, header: dict[str, int], line: int) -> _Plan:
 def _parse_row(fields: list[str], plan: _Plan, line: int, seen: set[str],
                problems: list[Problem]) -> tuple[Job, Truth] | None:  # fmt: skip
     values = list(_DEFAULTS)
-    before = len(problems)
+    before, width = len(problems), len(fields)
     for slot, at, needed in plan:
-        field = fields[at] if at < len(fields) else ""
+        field = fields[at] if at < width else ""
         if field or needed:
             try:
-                values[slot] = _value(COLUMNS[slot], field)
+                values[slot] = _PARSERS[slot](field)
             except (ValueError, TypeError, OverflowError) as error:
                 problems.append(Problem(line, _text(fields[plan[0][1]]), f"{COLUMNS[slot]}: {error}", True))
     if len(problems) > before:
@@ -219,7 +221,7 @@ def _pair(values: list[Any], line: int | None, seen: set[str], problems: list[Pr
         return None
     seen.add(values[0])
     own, truth = values[: len(JOB_COLUMNS)], values[len(JOB_COLUMNS) :]
-    return Job(*own[:_TOLD], *_UNTOLD, *own[_TOLD:]), Truth(*truth)
+    return made(*own[:_TOLD], *_UNTOLD, *own[_TOLD:]), Truth(*truth)
 
 
 def _value(name: str, field: str) -> Any:
@@ -243,14 +245,30 @@ def _value(name: str, field: str) -> Any:
         if name == "failures":
             return tuple(float(entry) for entry in entries)
         return tuple((str(machine), int(gpus)) for machine, gpus in entries)
-    value = number(field)
-    if value is None:
-        raise ValueError(f"{field!r} is not a number")
+    value = _float(field)
     if name not in _WHOLE:
         return value
     if not value.is_integer():
         raise ValueError(f"{field!r} is not a whole number")
     return int(field) if field.lstrip("+-").isdigit() else int(value)
+
+
+def _float(field: str) -> float:
+    value = number(field)
+    if value is None:
+        raise ValueError(f"{field!r} is not a number")
+    return value
+
+
+def _parser(name: str) -> Callable[[str], Any]:
+    """`_value` of this column, by the shortest way."""
+    if name in _TEXT and name != "id":
+        return _text
+    plain = name not in (*_TEXT, *_WHOLE, *_FLAGS, "ending", "means", "wait", "failures", "ran_on")
+    return _float if plain else partial(_value, name)
+
+
+_PARSERS = tuple(map(_parser, COLUMNS))
 
 
 def _contradictions(values: list[Any], seen: set[str]) -> Iterator[str]:

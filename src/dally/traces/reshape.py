@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 
 from dally.core.errors import UserError
-from dally.core.job import DurationMeans, Job, Truth
+from dally.core.job import DurationMeans, Job, Truth, altered
 from dally.traces.trace import Trace
 
 Capacity = Callable[[str | None], int]  # GPUs there are for a job that wants this type
@@ -87,7 +87,7 @@ def resampled(trace: Trace, count: int, seed: int) -> Trace:
                 now += gaps[at] if at > start else mean_gap
             job, truth = trace.jobs[at], trace.truths[at]
             drawn = times_drawn[job.id] = times_drawn.get(job.id, 0) + 1
-            named = job if drawn == 1 else replace(job, id=f"{job.id}~{drawn}")
+            named = job if drawn == 1 else altered(job, id=f"{job.id}~{drawn}")
             shift = now - job.submit_time
             jobs.append(_submitted(named, now))
             truths.append(_moved(truth, shift))
@@ -151,4 +151,4 @@ def _submitted(job: Job, at: float) -> Job:
     """The job, submitted at another time; its deadline stays as far away as it was."""
     if job.submit_time == at:
         return job
-    return replace(job, submit_time=at, deadline=None if job.deadline is None else job.deadline + at - job.submit_time)
+    return altered(job, submit_time=at, deadline=None if job.deadline is None else job.deadline + at - job.submit_time)

@@ -1,44 +1,91 @@
-"""A file to be read as a trace: found, decompressed and decoded once, whatever format it turns out to be."""
+"""A file to be read as a trace: found, unpacked and decoded, whatever format it turns out to be."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import sys
-import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from dally.core.errors import UserError
 
 _HEAD = 64 * 1024
 _DELIMITERS = ",;\t|"
 _LARGEST = 16 * 1024**3  # bytes that a zip may unpack to
+_PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"PAR1", b"\xff\xfe", b"\xfe\xff")  # how bytes that are no text may begin
+_KEPT = 32 * 1024**2  # bytes of a pipe that are kept in memory; more goes to a temporary file
 
 
 class Source:
-    """One input: a file, a folder of tables, or standard input (`-`); `shown` is its name in messages."""
+    """One input: a file, a folder of tables, or a pipe (`-`: standard input); `shown` is its name in messages.
 
-    __slots__ = ("_json", "_text", "data", "path", "shown", "stem")
+    Formats of one line per job are read line by line (`lines`), so that a dump of any length is never in memory as a
+    whole; `text` and `data` are all of it."""
 
-    def __init__(self, shown: str, path: Path | None, data: bytes) -> None:
-        self.shown, self.path, self.data = shown, path, data
+    __slots__ = ("_head", "_json", "_pipe", "_text", "_unzipped", "path", "shown", "stem")
+
+    def __init__(self, shown: str, path: Path | None, pipe: IO[bytes] | None = None) -> None:
+        self.shown, self.path, self._pipe = shown, path, pipe
         name = path.name.removesuffix(".gz").removesuffix(".zip") if path is not None else "stdin"
         self.stem = name.rsplit(".", 1)[0]
         self._text: str | None = None
         self._json: Any = None
+        self._unzipped: bytes | None = None
+        self._head = b""
+        if not self.is_folder:
+            with self._reading() as stream:
+                self._head = stream.read(_HEAD)
+            if not self._head.strip() and not self.data.strip():
+                raise UserError(f"{shown} is empty")
 
     @property
     def is_folder(self) -> bool:
-        return self.path is not None and self.path.is_dir()
+        return self.path is not None and self._pipe is None and self.path.is_dir()
 
     @property
     def is_parquet(self) -> bool:
-        return self.data[:4] == b"PAR1"
+        return self._head[:4] == b"PAR1"
+
+    @contextmanager
+    def _reading(self) -> Iterator[IO[bytes]]:
+        """All of it from its begin, unpacked; what goes wrong on the way is one sentence."""
+        if self.is_folder:
+            yield io.BytesIO()
+            return
+        packed = None
+        try:
+            with ExitStack() as closing:
+                raw = self._pipe or closing.enter_context(cast(Path, self.path).open("rb"))
+                raw.seek(0)
+                packed = raw.read(4)
+                raw.seek(0)
+                if packed[:2] == b"\x1f\x8b":
+                    import gzip
+
+                    yield cast("IO[bytes]", closing.enter_context(gzip.GzipFile(fileobj=raw)))
+                elif packed == b"PK\x03\x04":
+                    if self._unzipped is None:
+                        self._unzipped = _unzip(raw.read(), self.shown)
+                    yield io.BytesIO(self._unzipped)
+                else:
+                    yield raw
+        except FileNotFoundError:
+            raise UserError(f"{self.shown} does not exist") from None
+        except (OSError, EOFError, zlib.error, ValueError) as error:
+            if packed is not None and packed[:2] == b"\x1f\x8b":
+                raise UserError(f"{self.shown} is a damaged gzip file: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise UserError(f"{self.shown} cannot be read: {reason}") from None
+
+    @property
+    def data(self) -> bytes:
+        with self._reading() as stream:
+            return stream.read()
 
     @property
     def text(self) -> str:
@@ -47,14 +94,35 @@ class Source:
             self._text = _decode(self.data, self.shown)
         return self._text
 
+    @property
+    def head(self) -> str:
+        """The begin of the text: what tells formats apart."""
+        if self._text is not None:
+            return self._text[:_HEAD]
+        whole = len(self._head) < _HEAD  # else it may end in the middle of a character
+        end = len(self._head) if whole else max(self._head.rfind(b"\n"), self._head.rfind(b" "))
+        return _decode(self._head[:end] if end > 0 else self._head, self.shown)
+
+    def lines(self) -> Iterator[str]:
+        """Line by line, without the ends. A line that is not UTF-8 is taken as Latin-1, and no other with it."""
+        if self._head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            yield from self.text.split("\n")
+            return
+        with self._reading() as stream:
+            for raw in stream:
+                try:
+                    yield raw.decode().removesuffix("\n").removeprefix("\ufeff")
+                except UnicodeDecodeError:
+                    yield raw.decode("latin-1").removesuffix("\n")
+
     def head_lines(self, count: int) -> list[str]:
         """The first `count` lines that are neither empty nor `#` comments, from the head of the file."""
-        lines = (line for line in self.text[:_HEAD].splitlines() if line.strip() and not line.startswith("#"))
+        lines = (line for line in self.head.splitlines() if line.strip() and not line.startswith("#"))
         return [line for line, _ in zip(lines, range(count), strict=False)]
 
     @property
     def looks_like_json(self) -> bool:
-        return self.text[:_HEAD].lstrip()[:1] in ("[", "{")
+        return self.head.lstrip()[:1] in ("[", "{")
 
     def json(self) -> Any:
         """The parsed JSON; one sentence with line and column when it is cut short or malformed."""
@@ -123,7 +191,8 @@ class Table:
 
 def _records(source: Source, delimiter: str, width: int) -> Iterator[tuple[int, list[str]]]:
     """(line number, fields). A field in quotation marks may hold line breaks; a lone quotation mark at the begin of a
-    field opens none: where a line inside it is a whole row by itself, it and the others are rows."""
+    field opens none: where a line inside it is a whole row by itself, or all of them together are none, they are rows
+    each."""
     held: list[str] = []  # the lines of the record that is being read
     count = 0
 
@@ -139,7 +208,7 @@ def _records(source: Source, delimiter: str, width: int) -> Iterator[tuple[int, 
         reader = csv.reader(given, delimiter=delimiter)
         try:
             for fields in reader:
-                if len(held) > 1 and any(_is_row(line, delimiter, width) for line in held[1:]):
+                if len(held) > 1 and (len(fields) < width or any(_is_row(line, delimiter, width) for line in held[1:])):
                     yield from _one_by_one(source, held, delimiter, count)
                 else:
                     yield count, fields
@@ -170,38 +239,44 @@ def delimiter_of(line: str) -> str:
 
 
 def open_source(path: str | Path) -> Source:
-    """Read a file, standard input (`-`) or name a folder; a gzip or zip is unpacked whatever it is called."""
+    """A file, standard input (`-`) or a folder; a gzip or zip is unpacked whatever it is called."""
     if str(path) == "-":
-        return Source("standard input", None, _unpack(sys.stdin.buffer.read(), "standard input"))
+        return Source("standard input", None, _kept(sys.stdin.buffer, "standard input"))
     file = Path(path)
     shown = str(path)
     try:
-        if file.is_dir():
-            return Source(shown, file, b"")
-        data = file.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{shown} does not exist") from None
+        if not file.exists() or file.is_dir() or file.is_file():
+            return Source(shown, file)
+        with file.open("rb") as pipe:  # can be read but once
+            return Source(shown, file, _kept(pipe, shown))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UserError(f"{shown} cannot be read: {reason}") from None
-    return Source(shown, file, _unpack(data, shown))
 
 
-def _unpack(data: bytes, shown: str) -> bytes:
-    if data[:2] == b"\x1f\x8b":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{shown} is a damaged gzip file: {error}") from None
-    elif data[:4] == b"PK\x03\x04":
-        data = _unzip(data, shown)
-    if not data.strip():
-        raise UserError(f"{shown} is empty")
-    return data
+def _kept(pipe: IO[bytes], shown: str) -> IO[bytes]:
+    """What comes through a pipe, to be read as often as need be."""
+    import tempfile
+
+    kept = tempfile.SpooledTemporaryFile(max_size=_KEPT)  # noqa: SIM115 (it is the source's, as long as that lives)
+    try:
+        first = pipe.read(_HEAD)
+        if b"\0" in first and not first.startswith(_PACKED):
+            raise UserError(f"{shown} is not a trace: it is a binary file, not text")  # it may never end
+        kept.write(first)
+        while chunk := pipe.read(1 << 20):
+            kept.write(chunk)
+            if kept.tell() > _LARGEST:
+                raise UserError(f"{shown} has more than {_LARGEST:,} bytes: give it as a file")
+    except OSError as error:
+        raise UserError(f"{shown} cannot be read, or kept in {tempfile.gettempdir()}: {error.strerror}") from None
+    return cast("IO[bytes]", kept)
 
 
 def _unzip(data: bytes, shown: str) -> bytes:
     """The one file in a zip."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             files = [info for info in archive.infolist() if not info.is_dir()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from dally.catalog.clusters import load_cluster
 from dally.catalog.throughputs import Throughputs, read_throughputs
 from dally.core.errors import UserError
 from dally.core.job import Job, Truth
+from dally.policies.gavel import central
 from dally.policies.gavel.allocation.problem import JobRow
 from dally.policies.gavel.released_objectives import objective
+from dally.policies.gavel.released_order import ranked
 from dally.policies.options import make_policy
 from dally.simulator.experiment import Experiment
 from dally.simulator.run import Run
@@ -138,6 +141,39 @@ def test_max_min_fairness_reaches_the_optimum_of_the_linear_program() -> None:
     assert min(reached) == pytest.approx(best, rel=1e-5)
     assert (np.array([job.gpus for job in jobs]) @ found <= np.array(workers) + 1e-6).all()
     assert (found.sum(axis=1) <= 1 + 1e-6).all()
+
+
+def ranked_one_by_one(promised: list[float], times: list[float], deficits: list[float], of_all: float, runs: list[bool], only_promised: bool) -> list[int]:
+    """As the released code has it: a priority per job, and a sort that keeps the order of arrival among equals."""
+    entries = []
+    for place, (part, time) in enumerate(zip(promised, times, strict=True)):
+        share = time / of_all if of_all > 0 else 0.0
+        priority = 0.0 if part == 0 else part / share if share > 0 else part * 1e9
+        if runs[place] and (priority > 0 or not only_promised):
+            entries.append((priority, deficits[place], part, place))
+    return [entry[3] for entry in sorted(entries, key=lambda entry: entry[:3], reverse=True)]
+
+
+@pytest.mark.parametrize("only_promised", [True, False])
+def test_a_round_is_dealt_in_the_order_of_looking_at_every_job(only_promised: bool) -> None:
+    for seed in range(60):
+        chance = random.Random(seed)
+        count, some = chance.randrange(1, 40), (0.0, 0.25, 1 / 3, 1.0)  # few values: ties are what may go wrong
+        promised, times = chance.choices(some, k=count), chance.choices((0.0, 180.0, 540.0, 500.1), k=count)
+        deficits, runs = chance.choices((-7.5, 0.0, 3.0), k=count), chance.choices((True, True, False), k=count)
+        of_all = chance.choice((0.0, sum(times), 10_000.0))
+        found = ranked(np.array(promised), np.array(times), np.array(deficits), of_all, np.array(runs), only_promised=only_promised)
+        assert found == ranked_one_by_one(promised, times, deficits, of_all, runs, only_promised), seed
+
+
+@pytest.mark.parametrize("name", ["max-min-fairness", "makespan", "finish-time-fairness"])
+def test_jobs_of_one_kind_share_an_inverse_and_not_a_bit_changes_by_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(name)
+    kinds = [(chance.choice((1, 2, 4)), tuple(chance.uniform(0.5, 20.0) for _ in range(3)), 3600.0) for _ in range(7)]
+    jobs = rows_of(*chance.choices(kinds, k=90), (1, (2.0, 1.0, 0.0), 1234.5))
+    together = objective(name, True)(jobs, (8, 16, 24))
+    monkeypatch.setattr(central, "_first_alike", lambda local: np.arange(len(local)))
+    assert (objective(name, True)(jobs, (8, 16, 24)) == together).all()
 
 
 def test_makespan_is_bisected_to_five_per_cent() -> None:

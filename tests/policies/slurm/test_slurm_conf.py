@@ -69,7 +69,7 @@ def test_what_changes_scheduling_and_is_not_done_is_said_once_each_and_the_rest_
     _, notes = read_settings(conf)
     said = "\n".join(notes)
     for what in ("bf_busy_nodes", "priorityweighttres=CPU=1000", "PriorityFlags=MAX_TRES", "SelectTypeParameters=CR_LLN",
-                 "licenses=matlab:2", "allowaccounts=rich of partition paid"):  # fmt: skip
+                 "licenses=matlab:2", "allowaccounts of partitions turn nobody away"):  # fmt: skip
         assert said.count(what) == 1, what
     assert len(notes) == 6 and "SlurmctldPort" not in said and "bf_continue" not in said
 

@@ -113,5 +113,5 @@ def test_any_nodes_takes_what_is_left_of_them() -> None:
 def test_room_later_counts_what_has_been_given_back() -> None:
     room = RoomLater([0, 1, 2])
     assert room.at_least(2) == 0b100 and room.at_least(1) == 0b110
-    room.give(Placement.of([(0, 1), (1, 1)]))
+    room.give(((0, 1), (1, 1)))
     assert room.at_least(2) == 0b110 and room.at_least(1) == 0b111 and room.free_on(1) == 2

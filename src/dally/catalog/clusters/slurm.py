@@ -22,11 +22,13 @@ def plan_slurm(path: Path, text: str, nodes: Path | None, default: Callable[[], 
         chains = read_yaml(path, text, notes)
     elif _describes_topology(text):
         chains = read_conf(path, text, notes)
-    elif nodes is not None or not _lists_nodes(text):
+    elif not _lists_nodes(text):
         raise UserError(
             f"{path} is not a cluster: neither Slurm's topology (SwitchName=, BlockName=) nor a list of its nodes,"
             " nor a .yaml or .csv file"
         )
+    elif nodes is not None:
+        listed, sets = _of_two_lists(path, text, nodes, notes)
     else:
         listed, sets = read_nodes(path, text), read_sets(path, text)
     if chains is not None or is_yaml:
@@ -67,6 +69,9 @@ def _lists_nodes(text: str) -> bool:
     upper = {word.strip("| ") for word in " ".join(first).upper().replace("|", " ").split()}
     if "GRES" in upper and upper & {"NODELIST", "HOSTNAMES"}:
         return True
+    if len(first) > 2 and "|" in " ".join(first):  # columns of sinfo between bars, without its header
+        parts = [part.strip() for part in " ".join(first).split("|")]
+        return bool(parts[0]) and " " not in parts[0] and any(part.startswith("gpu:") for part in parts[1:])
     # Two columns as sinfo prints them.
     return len(first) == 2 and (first[0].upper() == "NODELIST" or first[1].startswith(("gpu", "(null)")))
 
@@ -99,6 +104,19 @@ def _node_list(path: Path, text: str, nodes: Path | None) -> tuple[dict[str, Nod
     if not sets and there and there[0].name == BESIDE[0] and there[0] != source:
         sets = read_sets(there[0], read_text(there[0]))
     return read_nodes(source, said), sets
+
+
+def _of_two_lists(path: Path, text: str, nodes: Path, notes: list[str]) -> tuple[dict[str, Node], Sets]:
+    """A slurm.conf and what sinfo or scontrol say of the same nodes: GPUs as the node list has them, which is what is
+    there, and partitions of the other where the list names none."""
+    from dally.catalog.clusters.load import read_text
+
+    said = read_text(nodes)
+    listed = read_nodes(nodes, said)
+    missing = [name for name in read_nodes(path, text) if name not in listed]
+    if missing:
+        notes.append(f"{_nodes(len(missing))} of {path.name} not in {nodes.name} left out: {_some(missing)}")
+    return listed, read_sets(nodes, said) or read_sets(path, text)
 
 
 def _note_differences(chains: Chains, listed: dict[str, Node], notes: list[str]) -> None:

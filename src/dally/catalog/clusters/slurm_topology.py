@@ -120,22 +120,23 @@ def _sizes(listed: Sequence[object], where: str) -> list[int]:
 
 def chains_of_tree(switches: Sequence[Switch], notes: list[str]) -> Chains:
     """From the root inwards; a root that holds everything is the cluster itself and no domain of its own. A node below
-    two switches, of which Slurm only warns, is taken to be below the first."""
+    two switches, of which Slurm only warns, is taken to be below the first, and so is a switch of a fat tree."""
     by_name: dict[str, Switch] = {}
     for switch in switches:
         if switch.name in by_name:
             raise UserError(f"{switch.where}: switch {switch.name!r} is also in {by_name[switch.name].where}")
         by_name[switch.name] = switch
     parent: dict[str, str] = {}
+    twice: list[str] = []
     for switch in switches:
         for child in switch.switches:
             if child not in by_name:
                 raise UserError(f"{switch.where}: switch {child!r} of {switch.name!r} is not described")
             if child in parent:
-                raise UserError(f"{switch.where}: switch {child!r} is below {parent[child]!r} as well")
-            parent[child] = switch.name
+                twice.append(f"{child} ({parent[child]}, {switch.name})")
+            else:
+                parent[child] = switch.name
     chains: Chains = {}
-    twice: list[str] = []
     for switch in switches:
         chain = _chain(switch, parent)
         for node in switch.nodes:

@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 
 from dally.cli.inputs import Time
+from dally.cli.writing import check_free, force_file_option, write_whole
 
 
 @click.command()
 @click.option(
     "--out", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The cluster file to write."
 )
+@force_file_option
 @click.option(
     "--processes", "-n", type=click.IntRange(min=1), default=1, show_default=True, help="Ranks on each machine."
 )
@@ -26,7 +28,14 @@ from dally.cli.inputs import Time
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no notes.")
 def fabric(
-    out: Path, processes: int, machines: str | None, largest: str, name: str, patience: float, quiet: bool
+    out: Path,
+    force: bool,
+    processes: int,
+    machines: str | None,
+    largest: str,
+    name: str,
+    patience: float,
+    quiet: bool,
 ) -> None:
     """Time all-reduces at a ladder of sizes and fit latency and bandwidth of every level.
 
@@ -43,6 +52,7 @@ def fabric(
     from dally.profiler.fabric import DEFAULT_SIZES, cluster_file, measure_fabric
     from dally.profiler.machines import parse_racks
 
+    check_free(out, force)
     _need_torch()
     most = int(size_bytes(largest))
     sizes = sorted({size for size in DEFAULT_SIZES if size < most} | {most})
@@ -53,10 +63,7 @@ def fabric(
     talk("fabric: starting")
     found = measure_fabric(chosen, processes, sizes, racks, patience, talk)
     talk.end()
-    try:
-        out.write_text(cluster_file(found, name, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"))
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written: {error.strerror}") from None
+    write_whole(out, cluster_file(found, name, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), force=True)
     if quiet:
         return
     rows = [

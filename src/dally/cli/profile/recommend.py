@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dally.cli.inputs import Time
+from dally.cli.writing import whole_page
 
 if TYPE_CHECKING:
     from dally.profiler.recommend import Configuration
@@ -91,7 +92,8 @@ def recommend(
     if plot is not None:
         from dally.profiler.offers_page import write_offers
 
-        write_offers(plot, found.model.name, listed, _HEAD, [_row(each) for each in listed if each.front], none)
+        with whole_page(plot) as beside:
+            write_offers(beside, found.model.name, listed, _HEAD, [_row(each) for each in listed if each.front], none)
     notes = []
     if found.profile is None:
         notes.append("a model of the catalog says nothing of its data: CPU and disk are taken to keep up")

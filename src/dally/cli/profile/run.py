@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dally.cli.inputs import Time
+from dally.cli.writing import check_free, force_file_option, set_aside
 
 if TYPE_CHECKING:
     from dally.profiler.measure import Found
@@ -50,6 +51,7 @@ class Talk:
 @click.option(
     "--out", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The profile to write."
 )
+@force_file_option
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps in a window.")
 @click.option(
     "--warmup", type=click.IntRange(min=1), default=5, show_default=True, help="Steps before the first window."
@@ -91,6 +93,7 @@ class Talk:
 def run(
     processes: int,
     out: Path,
+    force: bool,
     steps: int,
     warmup: int,
     repeats: int,
@@ -123,12 +126,11 @@ def run(
 
     if not Path(script).is_file():
         raise UserError(f"{script}: there is no such script")
+    check_free(out, force)
     if interpreter is None:
         _need_torch()
     chosen = parse_machines(machines) if machines else ()
     kept = out.with_suffix(".trace.json").absolute() if trace else None
-    if kept is not None:
-        kept.unlink(missing_ok=True)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -154,14 +156,15 @@ def run(
     found = Found(wish)
     talk = Talk(quiet)
     interrupted = False
-    try:
-        measure(wish, talk, found)
-    except KeyboardInterrupt:
-        interrupted = True
-        found.troubles.append("interrupted before everything was measured")
-    finally:
-        talk.end()
-    _keep(found, out, quiet)
+    with set_aside(kept):  # a timeline of another run is none of this one's, and comes back if there is none
+        try:
+            measure(wish, talk, found)
+        except KeyboardInterrupt:
+            interrupted = True
+            found.troubles.append("interrupted before everything was measured")
+        finally:
+            talk.end()
+        _keep(found, out, quiet)
     if interrupted:
         raise KeyboardInterrupt
     if found.troubles:

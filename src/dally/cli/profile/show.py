@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dally.cli.writing import whole_page
+
 if TYPE_CHECKING:
     from dally.profiler.document import Profile
 
@@ -36,7 +38,8 @@ def show(profile: Path, as_json: bool, layers: bool, html: Path | None) -> None:
         known = found.model is not None and found.batch is not None and ("all" in found.runs or "one" in found.runs)
         model = find_model(str(profile)) if known else None
         answers = [] if model is None else [what_if(found, model, change) for change in usual(found)]
-        write_page(found, html, answers)
+        with whole_page(html) as beside:
+            write_page(found, beside, answers)
     if as_json:
         click.echo(found.model_dump_json(by_alias=True, exclude_none=True, indent=1))
         return

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
+
+from dally.cli.given import given
 
 if TYPE_CHECKING:
     from dally.experiments.output import Output
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dally.simulator.experiment import Experiment
     from dally.simulator.run import Run
 
-_NO_MATTER = ("out", "force", "workers", "as_json", "quiet")  # options that change no result
+_FILES = ("traces", "trace", "layers", "throughputs")  # options that name one
 
 
 class Reproduction:
@@ -29,7 +30,7 @@ class Reproduction:
         context = click.get_current_context()
         self.out: Path | None = None
         self._paper = str(context.info_name)
-        self._arguments, self._files = _given(context)
+        self._arguments, self._files = given(context, _FILES)
         self._experiments: list[dict[str, Any]] = []
         self._pages: list[str] = []
         self._alarms: list[str] = []
@@ -113,25 +114,6 @@ class Reproduction:
             assert self._output is not None
             self._output.swap_in()
         end(self._alarms)
-
-
-def _given(context: click.Context) -> tuple[list[str], dict[str, str]]:
-    """The options that were typed, as words of a command line; and digests of the files they name."""
-    from dally.simulator.digests import digest_of
-
-    words: list[str] = []
-    files: dict[str, str] = {}
-    for option in context.command.params:
-        name = option.name or ""
-        if name in _NO_MATTER or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        value = context.params[name]
-        for each in value if isinstance(value, tuple) else (value,):
-            words += [option.opts[0]] if isinstance(each, bool) else [option.opts[0], str(each)]
-            digest = digest_of(str(each)) if name in ("traces", "trace", "layers", "throughputs") else None
-            if digest is not None:
-                files[str(each)] = digest
-    return words, files
 
 
 def check_all_ran(runs: Sequence[Run], wanted: int) -> None:

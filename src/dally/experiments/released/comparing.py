@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dally.core.errors import UserError
 from dally.simulator.run import Run
@@ -27,6 +29,8 @@ class Compared:
     our_average: float
     their_makespan: float
     our_makespan: float
+    their_cpu: float = 0.0  # seconds of the whole program, its start included
+    our_cpu: float = 0.0  # of the simulation alone
 
     @property
     def exact(self) -> bool:
@@ -38,7 +42,7 @@ class Compared:
 
 
 def compared(theirs: str, ours: str, their_jcts: Mapping[str, float], our_jcts: Mapping[str, float],
-             submitted: Mapping[str, float]) -> Compared:  # fmt: skip
+             submitted: Mapping[str, float], their_cpu: float = 0.0, our_cpu: float = 0.0) -> Compared:  # fmt: skip
     """JCTs by job id; `submitted`: when each job was, for the makespan."""
     both = [name for name in their_jcts if name in our_jcts]
     if not both:
@@ -46,18 +50,27 @@ def compared(theirs: str, ours: str, their_jcts: Mapping[str, float], our_jcts: 
     gaps = [abs(their_jcts[name] - our_jcts[name]) for name in both]
     same = sum(gap <= SAME * max(1.0, their_jcts[name]) for name, gap in zip(both, gaps, strict=True))
     first = min(submitted[name] for name in both)
-    ends = [max(submitted[name] + jcts[name] for name in both) - first for jcts in (their_jcts, our_jcts)]
+    their_end, our_end = (max(submitted[name] + jcts[name] for name in both) - first for jcts in (their_jcts, our_jcts))
     return Compared(theirs, ours, len(both), len(set(their_jcts) ^ set(our_jcts)), same,
                     sum(gap <= 1.0 for gap in gaps), sum(their_jcts[name] for name in both) / len(both),
-                    sum(our_jcts[name] for name in both) / len(both), *ends)  # fmt: skip
+                    sum(our_jcts[name] for name in both) / len(both), their_end, our_end, their_cpu,
+                    our_cpu)  # fmt: skip
 
 
 def jcts(run: Run) -> dict[str, float]:
     return {row.job_id: row.jct for row in run.ledger.rows if row.jct is not None and row.outcome == "finished"}
 
 
-def run_program(words: Sequence[str], *, cwd: Path, environment: Mapping[str, str], what: str, limit: float) -> str:
+class Ran(NamedTuple):
+    """What a program printed, and the CPU seconds it took in all."""
+
+    said: str
+    cpu: float
+
+
+def run_program(words: Sequence[str], *, cwd: Path, environment: Mapping[str, str], what: str, limit: float) -> Ran:
     """Run the authors' program; what it says where it fails is ours to hand on."""
+    before = _cpu_of_children()
     try:
         done = subprocess.run(list(words), cwd=cwd, env=dict(environment), capture_output=True, text=True,
                               timeout=limit, check=False)  # fmt: skip
@@ -68,7 +81,12 @@ def run_program(words: Sequence[str], *, cwd: Path, environment: Mapping[str, st
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise UserError(f"{what} failed: {last}")
-    return done.stdout
+    return Ran(done.stdout, _cpu_of_children() - before)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def their_file(repository: Path, name: str, where: str) -> Path:

@@ -23,7 +23,7 @@ from dally.simulator.experiment import Experiment
 from dally.traces import load_trace
 
 REPOSITORY = "stanford-futuredata/gavel"
-LIMIT = 1800.0  # seconds for one run of theirs
+LIMIT = 3600.0  # seconds for one run of theirs
 GPUS = (8, 16, 24)  # V100, P100, K80
 
 # what they call it → the same objective here
@@ -70,6 +70,7 @@ with open(out, "w") as file:
 
 
 _SLOWER = {"v100": (1.0, 1.0), "p100": (0.4, 0.8), "k80": (0.08, 0.3)}  # than a V100: from, to
+CLUSTER = ",".join(f"{kind}={count}" for kind, count in zip(_SLOWER, GPUS, strict=True))
 
 
 def draw(jobs: int, seed: int) -> tuple[str, str]:
@@ -101,8 +102,7 @@ def write_input(folder: Path, jobs: int, seed: int) -> Experiment:
     table, trace = draw(jobs, seed)
     (folder / "throughputs.json").write_text(table, encoding="ascii")
     (folder / "jobs.trace").write_text(trace, encoding="ascii")
-    shape = ",".join(f"{kind}={count}" for kind, count in zip(_SLOWER, GPUS, strict=True))
-    return Experiment(load_trace(str(folder / "jobs.trace")), load_cluster(shape), "ideal", "0",
+    return Experiment(load_trace(str(folder / "jobs.trace")), load_cluster(CLUSTER), "ideal", "0",
                       throughputs=read_throughputs(folder / "throughputs.json"))  # fmt: skip
 
 
@@ -123,9 +123,10 @@ def against(repository: Path, python: str | None, *, jobs: int, seed: int, polic
             out = folder / f"{name}.json"
             words = [python or sys.executable, str(folder / "driver.py"), str(folder / "jobs.trace"), name,
                      str(folder / "throughputs.json"), ":".join(map(str, GPUS)), solver, str(out)]  # fmt: skip
-            run_program(words, cwd=repository / "scheduler", environment=clean | {"PYTHONDONTWRITEBYTECODE": "1"},
-                        what=f"their simulator with {name}", limit=LIMIT)  # fmt: skip
+            ran = run_program(words, cwd=repository / "scheduler", environment=clean | {"PYTHONDONTWRITEBYTECODE": "1"},
+                              what=f"their simulator with {name}", limit=LIMIT)  # fmt: skip
             found = json.loads(out.read_text(encoding="utf-8"))
             theirs = {job: float(jct) for job, jct in found["jct"].items() if jct is not None}
-            ours = jcts(experiment.run(POLICIES[name]))
-            yield compared(name, POLICIES[name], theirs, ours, submitted), found["solver"]
+            run = experiment.run(POLICIES[name])
+            yield (compared(name, POLICIES[name], theirs, jcts(run), submitted, ran.cpu, run.cpu_seconds),
+                   found["solver"])  # fmt: skip

@@ -15,7 +15,7 @@ from dally.experiments.twin.replaying import Lives, Replay, recorded_lives
 BLOCKS = 10  # stretches of the window by which the model's error is judged
 SIZES = ((1, "1 GPU"), (2, "2"), (4, "3–4"), (8, "5–8"), (16, "9–16"), (64, "17–64"), (math.inf, "65 and more"))
 FEW = 20  # jobs below which a group says nothing
-MOST_USERS = 15
+MOST_USERS = 15  # and accounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def back_test(history: History, replay: Replay, jobs: Sequence[Recorded]) -> Bac
     actual, simulated = recorded_lives(kept), replay.lives.of(done)
     errors = simulated.wait - actual.wait, simulated.jct - actual.jct
     held = Held("all jobs", *_figures(actual, simulated, np.ones(len(kept), dtype=bool)))
-    return BackTest(replay.policy, kept, actual, simulated, held, _groups(history, kept, actual, simulated),
+    return BackTest(replay.policy, kept, actual, simulated, held, grouped(history, kept, actual, simulated),
                     spread(errors[0]), spread(errors[1]), _rank_correlation(actual.wait, simulated.wait), replay,
                     int((~done).sum()))  # fmt: skip
 
@@ -110,18 +110,20 @@ def spread(errors: np.ndarray) -> Spread:
     return Spread(float(errors.mean()), chance)
 
 
-def _groups(history: History, jobs: Sequence[Recorded], actual: Lives, simulated: Lives) -> dict[str, tuple[Held, ...]]:
+def grouped(history: History, jobs: Sequence[Recorded], actual: Lives, simulated: Lives) -> dict[str, tuple[Held, ...]]:
+    """Both sides' averages by partition, size, user, account and hour."""
     by: dict[str, Callable[[Recorded], str | None]] = {
         "partition": lambda each: partition_of(each.job),
         "size": lambda each: size_of(each.job.gpus),
         "user": lambda each: each.job.user,
+        "account": lambda each: each.job.tenant if each.job.tenant != each.job.partition else None,
         "hour": _hour(history),
     }
     found = {}
     for what, name_of in by.items():
         names = np.array([name_of(each) or "" for each in jobs], dtype=object)
         known = sorted({str(name) for name in names if name}, key=_order(what))
-        if what == "user":
+        if what in ("user", "account"):
             counts = {name: int((names == name).sum()) for name in known}
             known = sorted(known, key=lambda name: (-counts[name], name))[:MOST_USERS]
         found[what] = tuple(Held(name, *_figures(actual, simulated, names == name)) for name in known)

@@ -30,8 +30,8 @@ def as_document(twin: Twin, assumptions: list[str]) -> dict[str, Any]:
             "window": {"record_begins": history.begin, "measured_from": history.window.start,
                        "measured_to": history.window.end, "record_ends": history.until,
                        "running_at_begin": len(history.warm)},
-            "tried": [{"policy": each.policy, "misfit": each.off, "avg_wait": each.wait} for each in twin.fit.tried]
-                     if twin.fit else [],
+            "tried": [{"policy": each.policy, "misfit": each.off, "avg_wait": each.wait, "jobs": each.jobs}
+                      for each in twin.fit.tried] if twin.fit else [],
         },
         "what_if": [_what_if(each) for each in twin.what_ifs],
         "failures": [{"policy": each.policy, "error": str(each.error)} for each in twin.failures],
@@ -54,7 +54,14 @@ def _what_if(each: WhatIf) -> dict[str, Any]:
     return {"policy": each.policy, "change": each.change, "avg_wait": each.avg_wait, "avg_jct": each.avg_jct,
             "makespan": each.replay.makespan, "told": each.replay.told,
             "wait_difference": _difference(each.wait), "jct_difference": _difference(each.jct),
-            "not_compared": each.replay.unfinished}  # fmt: skip
+            "not_compared": each.replay.unfinished,
+            "by": {what: [_against(held) for held in groups] for what, groups in each.groups.items()}}  # fmt: skip
+
+
+def _against(held: Held) -> dict[str, Any]:
+    """A group under a what-if, beside the replayed present."""
+    return {"name": held.name, "jobs": held.jobs, "avg_wait": held.simulated_wait, "avg_jct": held.simulated_jct,
+            "wait_difference": held.wait_bias, "jct_difference": held.jct_bias}  # fmt: skip
 
 
 def _difference(found: Difference) -> dict[str, float | None]:

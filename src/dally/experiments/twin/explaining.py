@@ -128,7 +128,9 @@ def _take(free: list[int], topology: Topology, each: Recorded, sign: int) -> Non
 
 def _room_said(history: History, topology: Topology, test: BackTest) -> list[str]:
     room = room_while_waiting(history, topology, test.jobs)
-    if room is None or room.with_room < _TELLING * room.looks:
+    if room is None:
+        return _counted_said(history, topology, test)
+    if room.with_room < _TELLING * room.looks:
         return []
     said = (f"in {share_text(room.with_room / room.looks)} of the moments looked at, a job waited although nodes of "
             "its partition had room for it: a reservation for another, a limit of its user or account, a dependency, "
@@ -137,6 +139,39 @@ def _room_said(history: History, topology: Topology, test: BackTest) -> list[str
     if worst:
         said += f"; most of all for {listed([f'{name} ({share_text(part)})' for name, part in worst[:3]])}"
     return [said]
+
+
+def _counted_said(history: History, topology: Topology, test: BackTest) -> list[str]:
+    """Of a record that names no nodes: GPUs are counted over the whole cluster, whatever its partitions."""
+    said = []
+    looks, with_room, most = counted_room(history, topology.gpus, test.jobs)
+    if most > topology.gpus:
+        said.append(f"jobs held {most:,} GPUs at once, and the cluster as it is described has {topology.gpus:,}")
+    if looks and with_room >= _TELLING * looks:
+        said.append(f"in {share_text(with_room / looks)} of the moments looked at, a job waited although as many "
+                    "GPUs as it asked for were free somewhere: a reservation for another, hours or queues it was not "
+                    "allowed in, a limit of its user or account, free GPUs in too small pieces, or nodes that were "
+                    "down; only reservations and pieces are in the model")  # fmt: skip
+    return said
+
+
+def counted_room(history: History, gpus: int, jobs: Sequence[Recorded]) -> tuple[int, int, int]:
+    """(moments of waits looked at, those of them with as many GPUs free as the job asked for, most GPUs ever held)."""
+    waited = [each for each in jobs if each.start - each.job.submit_time > LONG and not each.again]
+    step = max(1, len(waited) // MOST_LOOKED_AT)
+    looks = sorted((each.job.submit_time + (each.start - each.job.submit_time) * (k + 0.5) / LOOKS, each.job.gpus)
+                   for each in waited[::step] for k in range(LOOKS))  # fmt: skip
+    # at one moment, who ends goes before who starts, and both before the look
+    steps = sorted([(each.end, 0, -each.job.gpus) for each in history.ran.values()]
+                   + [(each.start, 1, each.job.gpus) for each in history.ran.values()])  # fmt: skip
+    held = most = at = with_room = 0
+    for moment, need in [*looks, (float("inf"), gpus + 1)]:
+        while at < len(steps) and steps[at][0] <= moment:
+            held += steps[at][2]
+            most = max(most, held)
+            at += 1
+        with_room += gpus - held >= need
+    return len(looks), with_room, most
 
 
 # --- where the error is -------------------------------------------------------------------------------------------

@@ -62,6 +62,17 @@ class History:
         whole = (each for each in self.ran.values() if not each.cut and not each.again)
         return [each for each in whole if self.window.holds(each.job.id, each.job.submit_time)]
 
+    def resumed(self, begin: float, most: int) -> History:
+        """The same, simulated from a later begin on. Jobs that had started by then run when they did, also those that
+        had ended, up to so many: what users had used is known there."""
+        before = sorted(each.start for each in self.ran.values() if each.start < begin)
+        since = before[-most] if len(before) > most else self.begin
+        gone = {name for name, each in self.ran.items() if each.start < since and each.end <= begin}
+        left = [pair for pair in zip(self.trace.jobs, self.trace.truths, strict=True) if pair[0].id not in gone]
+        trace = replace(self.trace, jobs=[job for job, _ in left], truths=[truth for _, truth in left])
+        return replace(self, trace=trace, begin=begin,
+                       ran={name: each for name, each in self.ran.items() if name not in gone})  # fmt: skip
+
     def replayed(self, until: float = math.inf) -> Trace:
         """The jobs as they are handed to a simulation. Who ran at the begin arrives when it really started: nothing
         else is there yet, so that it starts at once and is at work, with its limit running, when the record begins.
@@ -77,7 +88,11 @@ class History:
                 if truth.cancel_at is not None and truth.cancel_at <= arrives:
                     continue
             if job.submit_time <= until:
-                kept.append((job if arrives == job.submit_time else replace(job, submit_time=arrives), truth))
+                if arrives != job.submit_time:
+                    began = known is not None and known.start < self.begin
+                    job = replace(job, submit_time=arrives, after=None if began else job.after)
+                    truth = replace(truth, submitted=None)
+                kept.append((job, truth))
         kept.sort(key=lambda pair: pair[0].submit_time)
         return replace(self.trace, jobs=[job for job, _ in kept], truths=[truth for _, truth in kept])
 

@@ -13,7 +13,7 @@ import numpy as np
 from dally.experiments.folder import make_folder, write_json
 from dally.experiments.twin.backtest import BackTest
 from dally.experiments.twin.history import partition_of
-from dally.experiments.twin.tables import groups_table, held_row, off_text, tried_table, what_if_table
+from dally.experiments.twin.tables import groups_if_table, groups_table, held_row, off_text, tried_table, what_if_table
 from dally.experiments.twin.trip import Twin
 from dally.report import markup
 from dally.report.page import made_by, render_page
@@ -73,7 +73,8 @@ def _assumed(assumptions: Sequence[str]) -> str:
 def _back_test(twin: Twin, plots: dict[str, Any]) -> str:
     test = twin.test
     parts = [f'<div class="card">{markup.table(*groups_table(test))}</div>']
-    for what, title in (("user", "By user, those with most jobs first"), ("hour", "By the hour of submission")):
+    for what, title in (("user", "By user, those with most jobs first"), ("account", "By account"),
+                        ("hour", "By the hour of submission")):  # fmt: skip
         if test.groups[what]:
             head = groups_table(test, ())[0]
             rows = [held_row(each, "") for each in test.groups[what]]
@@ -81,7 +82,7 @@ def _back_test(twin: Twin, plots: dict[str, Any]) -> str:
     parts.append(markup.pair_of(_waits(test, plots), _over_time(test, plots)))
     if twin.fit is not None:
         table = markup.table(*tried_table(twin.fit))
-        parts.append(f"<details><summary>Policies that were tried on the first {twin.fit.fitted_on:,} jobs"
+        parts.append(f"<details><summary>Policies that were tried on {twin.fit.fitted_on:,} jobs"
                      f"</summary>{table}</details>")  # fmt: skip
     return markup.section("backtest", "First: does the model do what the cluster did?",
                           f"The recorded jobs were submitted again to a simulated cluster under {test.policy} "
@@ -146,11 +147,15 @@ def _what_ifs(twin: Twin, bars: dict[str, Any]) -> str:
                                      markup.table(["", title], rows), legend=False))  # fmt: skip
     warning = "" if twin.verdict.usable else "The replay is not what happened, so that this is no statement about it. "
     failed = [f"{each.policy} could not be run: {each.error}" for each in twin.failures]
+    tables = [(what, *groups_if_table(twin, what)) for what in twin.test.groups]
+    details = [f"<details><summary>Who would wait longer or shorter, by {what}</summary>{markup.table(head, rows)}"
+               "</details>" for what, head, rows in tables if len(rows) > 1]  # fmt: skip
     return markup.section(
         "whatif", "Then: what would have been", f"{warning}Differences are to the replayed present, not to the record: "
-        "what the model gets wrong is wrong on both sides. In brackets the range over the model's error, its bias and "
-        "two standard errors over stretches of time; where it has both signs, there is no difference to speak of.",
-        f'<div class="card">{markup.table(*what_if_table(twin))}</div>', markup.pair_of(*figures),
+        "what the model gets wrong is wrong on both sides. In brackets the range over the model's error: its bias, and "
+        "two standard errors of it and of the difference over stretches of time; where it has both signs, there is no "
+        "difference to speak of.",
+        f'<div class="card">{markup.table(*what_if_table(twin))}</div>', markup.pair_of(*figures), *details,
         _items(failed) if failed else "")  # fmt: skip
 
 

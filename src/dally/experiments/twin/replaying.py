@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from dally.core.errors import PlanError, RunError, UserError
 from dally.experiments.twin.history import History, Recorded
+from dally.experiments.twin.kept import Slot, current_shelf
 from dally.report.columns import Floats
 from dally.simulator.experiment import Experiment
 from dally.simulator.pool import Report
@@ -64,11 +66,25 @@ def run_replays(experiment: Experiment, policies: Sequence[str], history: Histor
                 workers: int | None = None,
                 report: Report | None = None) -> tuple[list[Replay], list[Failure]]:  # fmt: skip
     """The same, of an experiment that is made already."""
-    found = run_each(experiment, policies, workers=workers, report=report)
-    if any(isinstance(each, Run) and not each.complete for each in found):
+    shelf = current_shelf()
+    slots = [None] * len(policies) if shelf is None else shelf.turn(list(policies))
+    there = {number: replay for number, slot in enumerate(slots) if slot is not None
+             and (replay := slot.find(len(jobs))) is not None}  # fmt: skip
+    left = [number for number in range(len(policies)) if number not in there]
+    keep = [None if slot is None else partial(_keep, slot, history, jobs) for slot in slots]
+    found = run_each(experiment, [policies[number] for number in left], workers=workers, report=report,
+                     keep=[keep[number] for number in left]) if left else []  # fmt: skip
+    if len(found) < len(left) or any(isinstance(each, Run) and not each.complete for each in found):
         raise KeyboardInterrupt
-    return ([_replay(each, history, jobs) for each in found if isinstance(each, Run)],
-            [each for each in found if isinstance(each, Failure)])  # fmt: skip
+    if shelf is not None:
+        shelf.found += [policies[number] for number in sorted(there)]
+    made = there | {number: _replay(each, history, jobs) for number, each in zip(left, found, strict=True)
+                    if isinstance(each, Run)}  # fmt: skip
+    return [made[number] for number in sorted(made)], [each for each in found if isinstance(each, Failure)]
+
+
+def _keep(slot: Slot, history: History, jobs: Sequence[Recorded], run: Run) -> None:
+    slot.put(_replay(run, history, jobs))
 
 
 def replay(history: History, scenario: Scenario, policy: str, jobs: Sequence[Recorded], *,
@@ -88,7 +104,8 @@ def _replay(run: Run, history: History, jobs: Sequence[Recorded]) -> Replay:
     for index, each in enumerate(jobs):
         row = rows.get(each.job.id)
         if row is not None and row.end is not None and row.outcome == "finished":
-            jct[index] = row.end - each.job.submit_time
+            # who waits for other jobs came when these had ended here, which is not when they had in the record
+            jct[index] = row.end - (each.job.submit_time if each.job.after is None else row.submit)
             wait[index] = max(0.0, jct[index] - row.running)
     last = run.ledger.last_end if run.ledger.last_end is not None else history.begin
     return Replay(run.policy, Lives(wait, jct), last - history.begin, run.told,

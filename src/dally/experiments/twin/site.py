@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dally.core.errors import UserError
 from dally.core.topology import Topology, build_topology, changed, spec_of
 from dally.traces.trace import Trace
+
+UNTYPED = "gpu"  # where nobody says of which type
+ENOUGH = 50  # jobs that ran on the nodes of a partition: the most they ever held is then taken for all they have
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,9 @@ class Site:
             loaded = read_cluster(str(self.nodes), fabric=fabric)
         else:
             loaded = read_cluster(self.cluster, fabric=fabric, nodes=self.nodes)
-        found, notes = with_partitions(loaded.topology, self.trace)
-        return found, [*loaded.notes, *notes]
+        named, told = with_names(loaded.topology, self.trace)
+        found, notes = with_partitions(named, self.trace)
+        return found, [*loaded.notes, *told, *notes]
 
 
 def _homes(trace: Trace) -> dict[str, set[str]]:
@@ -41,6 +46,38 @@ def _homes(trace: Trace) -> dict[str, set[str]]:
         if job.partition is not None and "," not in job.partition:
             homes.setdefault(job.partition, set()).update(name for name, _ in truth.ran_on)
     return homes
+
+
+def with_names(topology: Topology, trace: Trace) -> tuple[Topology, list[str]]:
+    """A shape such as 18x8 knows no names: where it has none of the record's nodes, and machines enough, they are those
+    nodes in their order, of the GPU types that ran there."""
+    kinds = _kinds(trace)
+    if not kinds or len(kinds) > len(topology.machines) or any(node in topology.machine_by_name for node in kinds):
+        return topology, []
+    specs = [spec_of(machine, topology) for machine in topology.machines]
+    for index, node in enumerate(sorted(kinds, key=_natural)):
+        kind = kinds[node].most_common(1)[0][0]
+        specs[index] = replace(specs[index], path=(*specs[index].path[:-1], node),
+                               gpu_type=specs[index].gpu_type if kind == UNTYPED else kind)  # fmt: skip
+    made = build_topology(topology.levels, specs, name=topology.name, machine_level=topology.machine_level)
+    left = len(specs) - len(kinds)
+    note = (f"the description has none of the {len(kinds):,} nodes of the record: its machines are taken for them, in "
+            "the order of their names, with the GPU types that ran there")  # fmt: skip
+    return made, [note + (f"; {left:,} machines more ran nothing" if left else "")]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """n2 before n10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _kinds(trace: Trace) -> dict[str, Counter[str]]:
+    """GPU types of the jobs that ran on each node."""
+    kinds: dict[str, Counter[str]] = {}
+    for job, truth in zip(trace.jobs, trace.truths, strict=True):
+        for node, _ in truth.ran_on:
+            kinds.setdefault(node, Counter())[job.gpu_type or UNTYPED] += 1
+    return kinds
 
 
 def with_partitions(topology: Topology, trace: Trace) -> tuple[Topology, list[str]]:
@@ -62,35 +99,50 @@ def with_partitions(topology: Topology, trace: Trace) -> tuple[Topology, list[st
 
 
 def recorded_cluster(trace: Trace, fabric: str | None) -> tuple[Topology, list[str]]:
-    """The nodes that jobs ran on; those of one GPU type have as many GPUs as the fullest of them held at once."""
+    """The nodes that jobs ran on; those of one GPU type and partition have as many GPUs as the fullest of them held at
+    once, or, where few jobs ran there, the fullest of the type."""
     from dally.catalog.clusters.assembly import Planned, assemble
     from dally.catalog.clusters.insides import inside_of, usual_machine
     from dally.catalog.clusters.load import LISTED_FABRIC
     from dally.catalog.store import find_fabric
 
     changes: dict[str, list[tuple[float, int]]] = {}
-    kinds: dict[str, Counter[str]] = {}
-    for job, truth in zip(trace.jobs, trace.truths, strict=True):
+    kinds = _kinds(trace)
+    for _, truth in zip(trace.jobs, trace.truths, strict=True):
         if truth.start is None or truth.duration is None or truth.failures:
             continue
         for node, gpus in truth.ran_on:
             changes.setdefault(node, []).extend([(truth.start, gpus), (truth.start + truth.duration, -gpus)])
-            kinds.setdefault(node, Counter())[job.gpu_type or "gpu"] += 1
     if not changes:
         raise UserError(f"{trace.name} names no nodes, so that the cluster must be described: give --cluster")
-    kind_of = {node: counted.most_common(1)[0][0] for node, counted in kinds.items()}
-    most: dict[str, int] = {}
-    for node, steps in changes.items():
-        most[kind_of[node]] = max(most.get(kind_of[node], 1), _peak(steps))
+    kind_of = {node: counted.most_common(1)[0][0] for node, counted in kinds.items() if node in changes}
     homes = _homes(trace)
-    planned = [Planned((node,), node, inside_of(usual_machine(kind_of[node]), most[kind_of[node]], kind_of[node]),
-                       tuple(sorted(name for name, nodes in homes.items() if node in nodes)))
-               for node in sorted(changes)]  # fmt: skip
-    sizes = ", ".join(f"{sum(each == kind for each in kind_of.values())} × {count} {kind}"
-                      for kind, count in sorted(most.items()))  # fmt: skip
-    note = (f"no cluster is described: its nodes are those of the record ({sizes}), as large as the fullest of their "
-            "GPU type ever was, each a rack of its own; nodes that ran nothing are not there")  # fmt: skip
+    sets = {node: tuple(sorted(name for name, nodes in homes.items() if node in nodes)) for node in changes}
+    held = _held(changes, kind_of, sets)
+    planned = [Planned((node,), node, inside_of(usual_machine(kind_of[node]), held[node], kind_of[node]), sets[node])
+               for node in sorted(changes, key=_natural)]  # fmt: skip
+    counted = Counter((kind_of[node], held[node]) for node in changes)
+    sizes = ", ".join(f"{count} × {gpus} {kind}" for (kind, gpus), count in sorted(counted.items()))
+    note = (f"no cluster is described: its nodes are those of the record ({sizes}), as large as the fullest of "
+            "their GPU type and partition ever was, each a rack of its own; nodes that ran nothing are not "
+            "there")  # fmt: skip
     return assemble(trace.name, planned, find_fabric(fabric or LISTED_FABRIC)), [note]
+
+
+def _held(changes: Mapping[str, list[tuple[float, int]]], kind_of: Mapping[str, str],
+          sets: Mapping[str, tuple[str, ...]]) -> dict[str, int]:  # fmt: skip
+    """Node → GPUs it is taken to have."""
+    peaks = {node: _peak(steps) for node, steps in changes.items()}
+    of_type: dict[str, int] = {}
+    of_set: dict[tuple[str, tuple[str, ...]], int] = {}
+    ran: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for node, peak in peaks.items():
+        kind, group = kind_of[node], (kind_of[node], sets[node])
+        of_type[kind] = max(of_type.get(kind, 1), peak)
+        of_set[group] = max(of_set.get(group, 1), peak)
+        ran[group] += len(changes[node]) // 2
+    return {node: of_set[group] if ran[group := (kind_of[node], sets[node])] >= ENOUGH else of_type[kind_of[node]]
+            for node in changes}  # fmt: skip
 
 
 def _peak(steps: Iterable[tuple[float, int]]) -> int:

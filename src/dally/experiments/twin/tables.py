@@ -47,8 +47,9 @@ def signed(seconds: float) -> str:
 
 
 def tried_table(fit: Fit) -> Table:
-    rows = [[each.policy, f"{each.off:.2f}", time_text(each.wait)] for each in fit.tried[:MOST_TRIED]]
-    return ["policy", "misfit", "average wait"], [*rows, ["recorded", "", time_text(fit.actual_wait)]]
+    rows = [[each.policy, f"{each.jobs:,}", f"{each.off:.2f}", time_text(each.wait)] for each in fit.tried[:MOST_TRIED]]
+    recorded = ["recorded", f"{fit.fitted_on:,}", "", time_text(fit.actual_wait)]
+    return ["policy", "jobs", "misfit", "average wait"], [*rows, recorded]
 
 
 def what_if_table(twin: Twin) -> Table:
@@ -62,6 +63,16 @@ def what_if_table(twin: Twin) -> Table:
                      time_text(each.avg_jct), difference_text(each.jct), time_text(each.replay.makespan),
                      f"{each.replay.unfinished:,}" if each.replay.unfinished else ""])  # fmt: skip
     return head, rows
+
+
+def groups_if_table(twin: Twin, what: str) -> Table:
+    """Average waits of groups: the replayed present, and what each what-if would change."""
+    groups = [each for each in twin.test.groups[what] if each.jobs >= FEW]
+    others = [{held.name: held for held in each.groups[what]} for each in twin.what_ifs]
+    rows = [[each.name, f"{each.jobs:,}", time_text(each.simulated_wait),
+             *(signed(other[each.name].wait_bias) if each.name in other else "–" for other in others)]
+            for each in groups]  # fmt: skip
+    return ["", "jobs", "wait replayed", *(each.title for each in twin.what_ifs)], rows
 
 
 def difference_text(found: Difference) -> str:

@@ -9,12 +9,13 @@ from dally.core.errors import PlanError, RunError, UserError
 from dally.core.topology import Topology
 from dally.experiments.twin.backtest import BackTest, back_test
 from dally.experiments.twin.explaining import explanations
-from dally.experiments.twin.fitting import CANDIDATES, Fit, fit
+from dally.experiments.twin.fitting import Fit, fit
 from dally.experiments.twin.history import History
+from dally.experiments.twin.limits import LimitChange
 from dally.experiments.twin.replaying import replay
 from dally.experiments.twin.site import Site
 from dally.experiments.twin.verdict import CLOSE, Verdict, grade_of, judge
-from dally.experiments.twin.whatif import WhatIf, fabrics_instead, policies_instead, racks_more
+from dally.experiments.twin.whatif import WhatIf, fabrics_instead, limits_instead, policies_instead, racks_more
 from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import Failure
@@ -47,6 +48,7 @@ class Asked:
     policies: tuple[str, ...] = USUAL
     fabrics: tuple[str, ...] = ()
     racks: tuple[str, ...] = ()  # of which there might be one more
+    limits: tuple[LimitChange, ...] = ()
 
 
 def make_twin(history: History, site: Site, scenario: Scenario, asked: Asked, *, workers: int | None = None,
@@ -62,6 +64,9 @@ def make_twin(history: History, site: Site, scenario: Scenario, asked: Asked, *,
     if others:
         made, failed = policies_instead(history, scenario, others, test, workers=workers, report=report)
         what_ifs, failures = what_ifs + made, failures + failed
+    if asked.limits:
+        made, failed = limits_instead(history, present, asked.limits, test.policy, test, workers=workers, report=report)
+        what_ifs, failures = what_ifs + made, failures + failed
     if asked.racks:
         made, failed = racks_more(history, present, topology, asked.racks, test.policy, test, workers=workers,
                                   report=report)  # fmt: skip
@@ -76,18 +81,18 @@ def make_twin(history: History, site: Site, scenario: Scenario, asked: Asked, *,
 
 def _present(history: History, scenario: Scenario, asked: Asked, workers: int | None,
              report: Report | None) -> tuple[str, Fit | None, BackTest]:  # fmt: skip
-    """How the present policy was come by, the fit where there was one, and the back-test. Jobs that had a part in
-    choosing the policy have none in the test."""
+    """How the present policy was come by, the fit where there was one, and the back-test. Jobs whose waits had a
+    part in choosing the policy have none in the test; which of two jobs came first is read off the whole record."""
     jobs = history.measured
     if asked.present not in (None, FIT):
         return "named by whoever asked", None, back_test(history, replay(history, scenario, asked.present, jobs,
                                                                          report=report), jobs)  # fmt: skip
     if asked.conf is None or asked.present == FIT:
-        found = fit(history, scenario, CANDIDATES, workers=workers, report=report)
+        found = fit(history, scenario, workers=workers, report=report)
         rest = found.rest
         why = "as asked" if asked.present == FIT else "no slurm.conf is given"
-        return (f"{why}: of {len(found.tried)} policies the one that is least off on the first "
-                f"{found.fitted_on:,} jobs, and tested on the other {len(rest):,}", found,
+        return (f"{why}: {_read(found)}of {len(found.tried)} policies the one that is least off in the waits of "
+                f"{found.fitted_on:,} jobs in a row, and tested on those of the other {len(rest):,}", found,
                 back_test(history, replay(history, scenario, found.chosen, rest, report=report), rest))  # fmt: skip
     configured = f"slurm[conf={asked.conf}]"
     test = back_test(history, replay(history, scenario, configured, jobs, report=report), jobs)
@@ -95,7 +100,7 @@ def _present(history: History, scenario: Scenario, asked: Asked, workers: int | 
     if grade_of(test) == CLOSE:
         return how, None, test
     try:
-        found = fit(history, scenario, (test.policy,), workers=workers, report=report)
+        found = fit(history, scenario, test.policy, workers=workers, report=report)
     except (UserError, PlanError, RunError):
         return how, None, test
     mine = next((each.off for each in found.tried if each.policy == test.policy), float("inf"))
@@ -103,6 +108,11 @@ def _present(history: History, scenario: Scenario, asked: Asked, workers: int | 
         return f"{how}; nothing that was tried around it is much nearer to the record", found, test
     rest = found.rest
     nearer = back_test(history, replay(history, scenario, found.chosen, rest, report=report), rest)
-    return (f"{asked.conf} alone does not explain the record: on its first {found.fitted_on:,} jobs {found.chosen} is "
-            f"nearer (misfit {found.tried[0].off:.2f} against {mine:.2f}), and is tested on the other {len(rest):,}",
+    return (f"{asked.conf} alone does not explain the record: on {found.fitted_on:,} of its jobs {found.chosen} is "
+            f"nearer (misfit {found.tried[0].off:.2f} against {mine:.2f}), and is tested on the waits of the other "
+            f"{len(rest):,}; {found.read.said}",
             found, nearer)  # fmt: skip
+
+
+def _read(found: Fit) -> str:
+    return f"{found.read.said}; " if found.read.said else ""

@@ -1,15 +1,17 @@
-"""What would have been: other policies, fabrics and racks on the same history, against the replayed present."""
+"""What would have been: other policies, limits, fabrics and racks on the same history, against the replayed present."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dally.core.topology import Topology
-from dally.experiments.twin.backtest import BackTest, Spread
+from dally.experiments.twin.backtest import BackTest, Held, Spread, grouped, spread
 from dally.experiments.twin.history import History
+from dally.experiments.twin.limits import LimitChange
 from dally.experiments.twin.replaying import Lives, Replay, replays, run_replays
 from dally.experiments.twin.site import Site, with_rack
 from dally.simulator.pool import Report
@@ -44,23 +46,30 @@ class WhatIf:
     avg_jct: float
     wait: Difference
     jct: Difference
+    groups: dict[str, tuple[Held, ...]]  # "actual" is the replayed present there
 
     @property
     def title(self) -> str:
-        return f"{self.policy}, {self.change}" if self.change else self.policy
+        return f"present policy, {self.change}" if self.change else self.policy
 
 
-def compared(found: Replay, base: Lives, test: BackTest, change: str = "") -> WhatIf:
+def compared(history: History, found: Replay, base: Lives, test: BackTest, change: str = "") -> WhatIf:
     """Over the jobs that both see to their end."""
     mine = found.lives
     both = ~np.isnan(mine.jct) & ~np.isnan(base.jct)
-    ours, theirs = mine.of(both).averages, base.of(both).averages
-    return WhatIf(found.policy, change, found, ours[0], ours[1],
-                  _difference(ours[0] - theirs[0], test.wait), _difference(ours[1] - theirs[1], test.jct))  # fmt: skip
+    ours, theirs = mine.of(both), base.of(both)
+    return WhatIf(found.policy, change, found, *ours.averages,
+                  _difference(ours.wait - theirs.wait, test.wait), _difference(ours.jct - theirs.jct, test.jct),
+                  grouped(history, [each for each, there in zip(test.jobs, both, strict=True) if there], base.of(both),
+                          mine.of(both)))  # fmt: skip
 
 
-def _difference(value: float, error: Spread) -> Difference:
-    return Difference(value, value - error.most, value + error.most)
+def _difference(single: np.ndarray, error: Spread) -> Difference:
+    """Of single jobs, with the model's bias, its chance, and that of the difference itself: a replay that is right to
+    the second does not make one window of time all that could have been."""
+    own = spread(single)
+    off = abs(error.bias) + math.hypot(error.chance, own.chance)
+    return Difference(own.bias, own.bias - off, own.bias + off)
 
 
 def policies_instead(history: History, scenario: Scenario, policies: Sequence[str], test: BackTest, *,
@@ -68,7 +77,20 @@ def policies_instead(history: History, scenario: Scenario, policies: Sequence[st
                      report: Report | None = None) -> tuple[list[WhatIf], list[Failure]]:  # fmt: skip
     """The same cluster under other policies."""
     found, failed = replays(history, scenario, policies, test.jobs, workers=workers, report=report)
-    return [compared(each, test.simulated, test) for each in found], failed
+    return [compared(history, each, test.simulated, test) for each in found], failed
+
+
+def limits_instead(history: History, scenario: Scenario, changes: Sequence[LimitChange], present: str, test: BackTest,
+                   *, workers: int | None = None,
+                   report: Report | None = None) -> tuple[list[WhatIf], list[Failure]]:  # fmt: skip
+    """The present policy where users had given other time limits."""
+    found, failed = [], []
+    for change in changes:
+        other, said = change.changed(history)
+        made, wrong = replays(other, scenario, [present], test.jobs, workers=workers, report=report)
+        failed += wrong
+        found += [compared(history, each, test.simulated, test, said) for each in made]
+    return found, failed
 
 
 def racks_more(history: History, scenario: Scenario, here: Topology, racks: Sequence[str], present: str,
@@ -80,7 +102,7 @@ def racks_more(history: History, scenario: Scenario, here: Topology, racks: Sequ
         larger = scenario.having(cluster=with_rack(here, rack))
         made, wrong = replays(history, larger, [present], test.jobs, workers=workers, report=report)
         failed += wrong
-        found += [compared(each, test.simulated, test, f"one {rack} more") for each in made]
+        found += [compared(history, each, test.simulated, test, f"one {rack} more") for each in made]
     return found, failed
 
 
@@ -101,5 +123,5 @@ def fabrics_instead(history: History, scenario: Scenario, site: Site, fabrics: S
         made, wrong = run_replays(replace(other, traced_on=here.topology), [present], history, test.jobs,
                                   workers=workers, report=report)  # fmt: skip
         failed += wrong
-        found += [compared(each, base[0].lives, test, f"{FABRIC} {fabric}") for each in made]
+        found += [compared(history, each, base[0].lives, test, f"{FABRIC} {fabric}") for each in made]
     return found, failed

@@ -27,8 +27,7 @@ class Arrivals(Memory):
         """When the first of those that count was submitted."""
         return self.came[self.arrived % RECENT if self.arrived >= RECENT else 0][0]
 
-    def rates(self, now: float) -> tuple[float, float]:
-        """Jobs and GPU-seconds per second; nothing as long as nobody can tell."""
-        count = min(self.arrived, RECENT)
-        span = now - self.first_came if count >= _FEW else 0.0
-        return (count / span, self.offered / span) if span > 0 else (0.0, 0.0)
+    def offered_per_second(self, now: float) -> float:
+        """GPU-seconds near that come per second; nothing as long as nobody can tell."""
+        span = now - self.first_came if self.arrived >= _FEW else 0.0
+        return self.offered / span if span > 0 else 0.0

@@ -23,6 +23,7 @@ _EXACT = 0.02  # a spread below this is rounding
 _OVERDUE = 0.3  # spread assumed for a job that outlasts its declaration where all others kept theirs
 _FEW = 5  # ended jobs that the mean of all demands counts for against those of one demand
 _POINTS = 160
+_ROOM, _LITTLE = 1.25, 60.0  # times and seconds that an upper bound of a size leaves it to grow
 _FROM, _TO = -4.0, 6.0  # standard deviations covered by the table
 
 
@@ -71,6 +72,17 @@ class Beliefs(Memory):
             spread = _OVERDUE
         return _look_up(_steps(spread), max(declared, 1.0), done)
 
+    def mean_left(self, demand: Demand, declared: float | None, done: float) -> float:
+        """`left(…).mean` alone: asked for very often."""
+        if declared is not None:
+            return self.left(demand, declared, done).mean
+        if self.finished < _FEW:
+            return done
+        count, total = self.finished_by_demand.get(demand, (0, 0.0))
+        spread, median = _of_ended(self.finished, self.log_work, self.log_work_squared, count, total)
+        times, _, means = _table(spread)
+        return _between(times, means, median, done)
+
     def size(self, declared: float | None, done: float) -> float:
         """`left(…).size` alone: every running job is asked for it where somebody looks for GPUs to take."""
         if declared is None:
@@ -80,16 +92,42 @@ class Beliefs(Memory):
             if done < declared:
                 return declared - done
             spread = _OVERDUE
-        return _look_up(_steps(spread), max(declared, 1.0), done).size
+        times, sizes, _ = _table(_steps(spread))
+        return _between(times, sizes, max(declared, 1.0), done)
+
+    @property
+    def basis(self) -> float:
+        """What `size` and `most` go by besides the job: where it is another one, so may be what they say."""
+        spread = self.spread
+        return _steps(spread) if spread >= _EXACT else 0.0
+
+    def most(self, declared: float | None, done: float, speed: float) -> tuple[float, float]:
+        """What `size` is at most while the job goes on at this speed, and for how many seconds, on the same basis."""
+        if declared is None:
+            rise, size = 1.0, done
+        else:
+            spread = self.spread
+            if spread < _EXACT:
+                if done < declared:
+                    return declared - done, (declared - done) / speed if speed > 0 else math.inf
+                spread = _OVERDUE
+            rise, size = _steepest(_steps(spread)), _look_up(_steps(spread), max(declared, 1.0), done).size
+        most = _ROOM * size + _LITTLE
+        return most, (most - size) / (rise * speed) if rise * speed > 0 else math.inf
 
     def _unknown(self, demand: Demand, done: float) -> Left:
-        if self.finished < _FEW:
-            return Left(done, done)  # least attained service, and as long again as it has run
-        mean = self.log_work / self.finished
-        count, total = self.finished_by_demand.get(demand, (0, 0.0))
-        median = math.exp((total + _FEW * mean) / (count + _FEW))
-        spread = math.sqrt(max(self.log_work_squared / self.finished - mean * mean, 0.0))
-        return Left(done, _look_up(_steps(max(spread, _OVERDUE)), median, done).mean)
+        """Least attained service, and as long again as it has run, or what the ended jobs say."""
+        return Left(done, self.mean_left(demand, None, done))
+
+
+@lru_cache(maxsize=1024)
+def _of_ended(finished: int, log_work: float, log_work_squared: float, count: int, total: float) -> tuple[float, float]:
+    """Spread, in steps, and median of the work of a demand, from all ended jobs and those of it: asked for very often,
+    and another one only when a job has ended."""
+    mean = log_work / finished
+    median = math.exp((total + _FEW * mean) / (count + _FEW))
+    spread = math.sqrt(max(log_work_squared / finished - mean * mean, 0.0))
+    return _steps(max(spread, _OVERDUE)), median
 
 
 def _steps(spread: float) -> float:
@@ -99,17 +137,21 @@ def _steps(spread: float) -> float:
 
 def _look_up(spread: float, median: float, done: float) -> Left:
     times, sizes, means = _table(spread)
+    return Left(_between(times, sizes, median, done), _between(times, means, median, done))
+
+
+def _between(times: list[float], values: list[float], median: float, done: float) -> float:
+    """What a table says of attained work, for a median of 1, as a line between its points."""
     at = done / median
     if at <= times[0]:
         gap = times[0] - at
-        return Left(median * (sizes[0] + gap), median * (means[0] + gap))
+        return median * (values[0] + gap)
     index = bisect_right(times, at) - 1
     if index >= len(times) - 1:
         grown = at / times[-1]
-        return Left(median * sizes[-1] * grown, median * means[-1] * grown)
+        return median * values[-1] * grown
     part = (at - times[index]) / (times[index + 1] - times[index])
-    return Left(median * (sizes[index] + part * (sizes[index + 1] - sizes[index])),
-                median * (means[index] + part * (means[index + 1] - means[index])))  # fmt: skip
+    return median * (values[index] + part * (values[index + 1] - values[index]))
 
 
 @lru_cache(maxsize=256)
@@ -127,3 +169,11 @@ def _table(spread: float) -> tuple[list[float], list[float], list[float]]:
         means.append(float((spent[-1] - spent[i]) / above[i]))
     keep = int(_POINTS * 0.85)  # the last points see too little of the tail behind them
     return times[:keep].tolist(), sizes[:keep], means[:keep]
+
+
+@lru_cache(maxsize=256)
+def _steepest(spread: float) -> float:
+    """By how much the index as a size grows with attained work, at most; it is a line between the points."""
+    times, sizes, _ = _table(spread)
+    rises = [(sizes[i + 1] - sizes[i]) / (times[i + 1] - times[i]) for i in range(len(times) - 1)]
+    return max(0.0, sizes[-1] / times[-1], *rises)

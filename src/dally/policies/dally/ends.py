@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from dally.core.active import ActiveJob
@@ -30,6 +30,18 @@ class Ends(Memory):
         self.ends[job.id] = Expected(end, gpus, job.number)
         self.ends_in_order.add((end, job.number, job.id))
         self.held, self.held_until = held + gpus, until + gpus * end
+
+    def postpone(self, later: Iterable[tuple[str, float]]) -> None:
+        """Other ends of jobs that are here, each with as many GPUs as before; `expect` for many."""
+        ends, order, until = self.ends, self.ends_in_order, self.held_until
+        alone = len(order) == 1
+        for job_id, end in later:
+            before, gpus, number = ends[job_id]
+            order.remove((before, number, job_id))
+            order.add((end, number, job_id))
+            ends[job_id] = Expected(end, gpus, number)
+            until = (0.0 if alone else until - gpus * before) + gpus * end
+        self.held_until = until
 
     def forget_end(self, job_id: str) -> None:
         if job_id in self.ends:

@@ -26,6 +26,8 @@ class Examples:
     def _make(self, gpus: int, kind: str, tier: int) -> Placement | None:
         """On the fewest machines; halved between two domains below where it would not need the tier."""
         empty, level = self._empty, self._tiers.own + tier
+        if kind not in empty.pools:
+            return None  # GPUs that the cluster does not have
         found = place_within(empty, empty.pools[kind], gpus, level, tight=False)
         if found is None or gpus == 1 or self._tiers.of(found) == tier:
             return found

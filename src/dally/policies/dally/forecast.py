@@ -6,34 +6,37 @@ as it has run, or as long as jobs of its demand ran before it; where speeds are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 from dally.core.active import ActiveJob
-from dally.core.memory import Table
+from dally.core.estimates import learning
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
-from dally.policies.dally.arrivals import Arrivals
-from dally.policies.dally.beliefs import Beliefs
-from dally.policies.dally.ends import Ends
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.poles import LongPoles
-from dally.policies.dally.queue import Queue
+from dally.policies.dally.remembered import ValueMemory as ValueMemory
 from dally.policies.dally.tiers import Tiers
 
 _RECENT = 0.1  # weight of the latest wait in what is learned of them
 _IN_TIME = 1.25  # times what was expected that a wait may take for the forecast to have come true
+_SURELY = 1.0 - 1e-9  # of a time that was worked out another way: rounding
+_SLACK = 1.0  # seconds further that openings are looked for: rounding again, of times far from zero
 _WORST = 10.0  # no single wait counts as more than so many times longer or shorter than expected
 
 
-class ValueMemory(Arrivals, Beliefs, Ends, Queue):
-    """What comes, what is believed of jobs, when running ones end, who waits for what; and, per demand and tier, how
-    much longer than expected openings took (others are faster, jobs run longer than declared)."""
+Step = tuple[float, bool]  # a time that was looked at, and whether a domain opens then
 
-    late: Table[tuple[Demand, int], float]
-    forecasts: Table[tuple[Demand, int], tuple[int, int]]  # of openings: how many came true, of how many
-    starves: str = ""  # the job that GPUs were last kept for
-    apart: Table[str, bool]  # running jobs that could be nearer together when they got their GPUs
+
+class _Openings:
+    """Of one demand and tier, as far as somebody has looked."""
+
+    __slots__ = ("more", "seen", "times")
+
+    def __init__(self, more: Iterator[Step]) -> None:
+        self.more, self.seen = more, -math.inf
+        self.times: list[float] = []
 
 
 class Forecast:
@@ -42,14 +45,30 @@ class Forecast:
     def __init__(self, tiers: Tiers, examples: Examples, view: View, memory: ValueMemory, now: float) -> None:
         self.tiers, self.view, self.memory, self.now = tiers, view, memory, now
         self._examples = examples
-        self._openings: dict[tuple[Demand, int], tuple[list[float], Iterator[float]]] = {}
+        self._work = view.estimates.work
+        self._openings: dict[tuple[Demand, int], _Openings] = {}
+        self._leaving: dict[str, ActiveJob] = {}  # who loses its GPUs in the plan in the making
+        self._left: dict[str, float] = {}  # as asked for at this moment
+        # speeds on typical GPUs by job and tier; kept where no measurement makes them others
+        self._at: dict[str, dict[int, float]] | None = {} if learning(view.estimates) is None else None
+
+    def at(self, now: float) -> Forecast:
+        """The same from another moment, or after something has happened."""
+        self.now = now
+        self._leaving.clear()  # of a plan that came to nothing
+        if self._openings:
+            self._openings.clear()
+        if self._left:
+            self._left.clear()
+        return self
 
     # --- what happens -------------------------------------------------------------------------------------
 
     def queued(self, job: ActiveJob) -> None:
         """The job waits from now on."""
         self.left_gpus(job)
-        declares = self.view.estimates.work(job.job) is not None
+        self.memory.paces[job.id] = self._near_speed(job)
+        declares = self._work(job.job) is not None
         need = self.run_time_at(job, self.tiers.smallest(job.demand)) if declares else None
         self.memory.enqueue(job, self.size(job), need)
 
@@ -71,7 +90,8 @@ class Forecast:
             took = min(_WORST, max(1.0 / _WORST, (self.now - waited.since) / max(waited.expected, 1.0)))
             kept, made = memory.forecasts.get(key, (0, 0))
             in_time = self.now - waited.since <= _IN_TIME * max(waited.expected, 1.0)
-            memory.forecasts[key] = (kept + (in_time and self.tiers.of(placement) <= waited.tier), made + 1)
+            there = self.tiers.of(placement) <= waited.tier and not self.tiers.scattered(placement)
+            memory.forecasts[key] = (kept + (in_time and there), made + 1)
             memory.late[key] = (1.0 - _RECENT) * memory.late.get(key, 1.0) + _RECENT * took
 
     def expects(self, job: ActiveJob, tier: int, opening: float) -> None:
@@ -91,6 +111,16 @@ class Forecast:
         self.memory.forget_end(job.id)
         self.memory.apart.pop(job.id, None)
 
+    def leaves(self, job: ActiveJob) -> None:
+        """It will have left its GPUs once everybody has been asked (`settle`): until then openings that somebody has
+        begun to look at stay as they were."""
+        self._leaving[job.id] = job
+
+    def settle(self) -> None:
+        for job in self._leaving.values():
+            self.left_gpus(job)
+        self._leaving.clear()
+
     def held(self, job: ActiveJob) -> None:
         """It is out of the queue, and nobody knows until when."""
         self.left_gpus(job)
@@ -98,29 +128,59 @@ class Forecast:
 
     def ended(self, job: ActiveJob, *, finished: bool) -> None:
         self.held(job)
+        self.memory.paces.pop(job.id, None)
+        if self._at is not None:
+            self._at.pop(job.id, None)
         if finished:
-            self.memory.learn(job.demand, self.view.estimates.work(job.job), job.work_done)
+            self.memory.learn(job.demand, self._work(job.job), job.work_done)
 
     def begin(self) -> LongPoles:
         """A new plan: who should have ended is expected later, and who is a long pole follows from all of it."""
-        view, memory = self.view, self.memory
-        for job_id in memory.overdue(self.now):
-            job = view.job(job_id)
-            memory.expect(job, memory.ends[job_id].gpus, self.now + max(1.0, self.run_time_now(job)))
-        return LongPoles(memory, memory, self.now, self.tiers.gpus, self._declares)
+        self.expect_overdue()
+        return LongPoles(self.memory, self.memory, self.now, self.tiers.gpus, self._declares)
+
+    def expect_overdue(self) -> None:
+        now, jobs = self.now, self.view.job
+        late = self.memory.overdue(now)
+        if late:
+            self.memory.postpone([(job_id, now + max(1.0, self.run_time_now(jobs(job_id)))) for job_id in late])
 
     def _declares(self, job_id: str) -> bool:
-        return self.view.estimates.work(self.view.job(job_id).job) is not None
+        return job_id not in self._leaving and self._work(self.view.job(job_id).job) is not None
 
     # --- work and speed -----------------------------------------------------------------------------------
 
     def size(self, job: ActiveJob) -> float:
-        """What orders jobs: the work left, or the time it has run where nobody declares any."""
-        return self.memory.size(self.view.estimates.work(job.job), job.work_at(self.now))
+        """What orders jobs: the seconds left on the nearest GPUs there are for it, or those it has run where nobody
+        declares any, as they would have been there. Work does not say how long GPUs are held."""
+        pace = self.memory.paces.get(job.id)  # asked for of every job that might lose its GPUs
+        size = self.memory.size(self._work(job.job), job.work_at(self.now))
+        return size / (self._near_speed(job) if pace is None else pace)
+
+    def pace(self, job: ActiveJob) -> float:
+        """Work a second on the nearest GPUs there are for it."""
+        found = self.memory.paces.get(job.id)
+        return self._near_speed(job) if found is None else found
+
+    def _near_speed(self, job: ActiveJob) -> float:
+        tier, estimates = self.tiers.smallest(job.demand), self.view.estimates
+        kinds = (job.demand.gpu_type,) if job.demand.gpu_type else self.view.topology.gpu_types
+        speeds = [speed for kind in kinds if (example := self._examples.of(job.gpus, kind, tier)) is not None
+                  and (speed := estimates.speed(job.job, example)) is not None]  # fmt: skip
+        return max(speeds, default=1.0) or 1.0
+
+    def most(self, job: ActiveJob) -> tuple[float, float]:
+        """What `size` is at most while the job runs as it does, and until when that holds."""
+        size, seconds = self.memory.most(self._work(job.job), job.work_at(self.now), job.speed)
+        return size / self.pace(job), self.now + seconds * _SURELY
 
     def left(self, job: ActiveJob) -> float:
         """Work expected to be left."""
-        return self.memory.left(job.demand, self.view.estimates.work(job.job), job.work_at(self.now)).mean
+        found = self._left.get(job.id)
+        if found is None:
+            found = self.memory.mean_left(job.demand, self._work(job.job), job.work_at(self.now))
+            self._left[job.id] = found
+        return found
 
     def run_time(self, job: ActiveJob, placement: Placement) -> float:
         speed = self.view.estimates.speed(job.job, placement)
@@ -132,26 +192,52 @@ class Forecast:
 
     def run_time_at(self, job: ActiveJob, tier: int) -> float:
         """On typical GPUs of one domain of a tier."""
+        return self.left(job) / self._speed_at(job, tier)
+
+    def _speed_at(self, job: ActiveJob, tier: int) -> float:
+        """Of the GPU type it is fastest on; 1 where nobody knows."""
+        if self._at is None:
+            return self._fastest_at(job, tier)
+        known = self._at.get(job.id)
+        if known is None:
+            known = self._at[job.id] = {}
+        found = known.get(tier)
+        if found is None:
+            found = known[tier] = self._fastest_at(job, tier)
+        return found
+
+    def _fastest_at(self, job: ActiveJob, tier: int) -> float:
         kinds = (job.demand.gpu_type,) if job.demand.gpu_type else self.view.topology.gpu_types
-        times = [self.run_time(job, example) for kind in kinds
-                 if (example := self._examples.of(job.gpus, kind, tier)) is not None]  # fmt: skip
-        return min(times, default=self.left(job))
+        speeds: list[float] = []
+        for kind in kinds:
+            example = self._examples.of(job.gpus, kind, tier)
+            if example is not None:
+                speed = self.view.estimates.speed(job.job, example)
+                speeds.append(1.0 if speed is None else speed)
+        return max(speeds, default=1.0)
 
     # --- openings -----------------------------------------------------------------------------------------
 
-    def opening(self, demand: Demand, tier: int, ahead: int) -> float:
-        """When the domain of a tier after the `ahead` soonest ones is expected to have room for the gang."""
+    def opening(self, demand: Demand, tier: int, ahead: int, within: float = math.inf) -> float:
+        """When the domain of a tier after the `ahead` soonest ones is expected to have room for the gang; ∞ where that
+        is not so soon as `within` seconds from now: nobody looks further."""
         key = (demand, tier)
         found = self._openings.get(key)
         if found is None:
-            found = self._openings[key] = ([], self._find_openings(demand, tier))
-        times, more = found
+            found = self._openings[key] = _Openings(self._find_openings(demand, tier))
+        late = self.memory.late.get(key, 1.0)
+        last = self.now + (within + _SLACK) / late
+        times = found.times
         while ahead >= len(times):
-            time = next(more, None)
-            if time is None:
-                return float("inf")
-            times.append(time)
-        return self.now + self.memory.late.get(key, 1.0) * (times[ahead] - self.now)
+            if found.seen > last:
+                return math.inf
+            step = next(found.more, None)
+            if step is None:
+                return math.inf
+            found.seen, opens = step
+            if opens:
+                times.append(found.seen)
+        return self.now + late * (times[ahead] - self.now)
 
     def room_for(self, demand: Demand) -> tuple[float, int] | None:
         """When so many GPUs of one type are expected to be free where the gang may be, and how many more are then; none
@@ -159,7 +245,8 @@ class Forecast:
         topology = self.view.topology
         if demand.where is not None and (demand.within is not None or demand.among is not None):
             widest = len(topology.levels) - 1 if demand.within is None else topology.level_index(demand.within)
-            first = next(self._find_openings(demand, max(0, widest - self.tiers.own)), None)
+            steps = self._find_openings(demand, max(0, widest - self.tiers.own))
+            first = next((time for time, opens in steps if opens), None)
             return None if first is None else (first, 0)
         found: tuple[float, int] | None = None
         for kind in (demand.gpu_type,) if demand.gpu_type else topology.gpu_types:
@@ -167,6 +254,8 @@ class Forecast:
             for end, job_id in self.memory.soonest():
                 if free >= demand.gpus:
                     break
+                if job_id in self._leaving:
+                    continue
                 placement = self.view.job(job_id).placement
                 for index, mask in placement.slices if placement is not None else ():
                     if topology.machines[index].gpu_type == kind:
@@ -176,8 +265,17 @@ class Forecast:
                 found = begin, free - demand.gpus
         return found
 
-    def _find_openings(self, demand: Demand, tier: int) -> Iterator[float]:
-        """The soonest first, as they are when the first of them is asked for; nobody looks further than it must."""
+    def _ends(self, gone: frozenset[str]) -> Iterator[tuple[float, Placement]]:
+        """Of those who run, the soonest first, without some."""
+        jobs = self.view.job
+        for end, _, job_id in self.memory.ends_in_order:
+            if job_id not in gone:
+                placement = jobs(job_id).placement
+                if placement is not None:
+                    yield end, placement
+
+    def _find_openings(self, demand: Demand, tier: int) -> Iterator[Step]:
+        """The soonest first, as they are when the first of them is asked for."""
         view, level = self.view, self.tiers.own + tier
         topology = view.topology
         top = level == len(topology.levels) - 1
@@ -185,25 +283,57 @@ class Forecast:
         if demand.where is not None and demand.among is not None:
             yield from self._openings_among(demand, level, topology.among(demand.among))
             return
+        if tier and any(self.tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
+            yield from self._openings_by_shape(demand.gpus, tier, kinds)
+            return
         pools = {kind: pool for kind in kinds if (pool := view.free.pools.get(kind)) is not None}
         open_now = sum(pool.domains_with(level, demand.gpus).bit_count() for pool in pools.values())
         free = {kind: [pool.total] if top else list(pool.counts[level]) for kind, pool in pools.items()}
-        ends = list(self.memory.ends_in_order)
+        ends = self._ends(frozenset(self._leaving))
         for _ in range(open_now):
-            yield self.now
-        for end, _, job_id in ends:
-            placement = view.job(job_id).placement
-            for index, mask in placement.slices if placement is not None else ():
-                machine = topology.machines[index]
+            yield self.now, True
+        machines, gpus = topology.machines, demand.gpus
+        for end, placement in ends:
+            for index, mask in placement.slices:
+                machine = machines[index]
                 counts = free.get(machine.gpu_type)
                 if counts is not None:
                     domain = machine.domains[tier]
                     before = counts[domain]
                     counts[domain] = after = before + mask.bit_count()
-                    if before < demand.gpus <= after:
-                        yield end
+                    if before < gpus <= after:
+                        yield end, True
+            yield end, False
 
-    def _openings_among(self, demand: Demand, level: int, allowed: int) -> Iterator[float]:
+    def _openings_by_shape(self, gpus: int, tier: int, kinds: Sequence[str]) -> Iterator[Step]:
+        """Of a gang that no machine holds: when a domain has as few machines for it as can be, each with an even share
+        of it free. So many GPUs here and there in the domain are another thing: every machine more is a slower step."""
+        topology, masks = self.view.topology, list(self.view.free.masks)
+        least = {kind: self.tiers.machines_for(gpus, kind) for kind in kinds}
+        ends = self._ends(frozenset(self._leaving))
+        up = ~sum(1 << machine for machine in self.view.down)
+        fit: dict[tuple[str, int], int] = {}  # machines of a domain that have a share free
+        for kind, count in least.items():
+            share = self.view.free.pools[kind].domains_with(self.tiers.own, -(-gpus // count)) & up
+            for domain in topology.domains[self.tiers.own + tier] if share else ():
+                fit[kind, domain.index] = (share >> domain.start & (1 << domain.stop - domain.start) - 1).bit_count()
+        for _ in range(sum(inside // least[kind] for (kind, _), inside in fit.items())):
+            yield self.now, True
+        free: dict[int, int] = {}
+        for end, placement in ends:
+            for index, mask in placement.slices:
+                machine, seen = topology.machines[index], free.get(index)
+                before = masks[index].bit_count() if seen is None else seen
+                free[index] = after = before + mask.bit_count()
+                needs = least.get(machine.gpu_type)
+                if needs is not None and before * needs < gpus <= after * needs:
+                    key = (machine.gpu_type, machine.domains[tier])
+                    fit[key] = fit.get(key, 0) + 1
+                    if fit[key] % needs == 0:
+                        yield end, True
+            yield end, False
+
+    def _openings_among(self, demand: Demand, level: int, allowed: int) -> Iterator[Step]:
         """The same, of the machines it may run on."""
         view = self.view
         topology = view.topology
@@ -213,15 +343,17 @@ class Forecast:
             if machine.gpu_type in kinds and allowed >> machine.index & 1:
                 key = (machine.gpu_type, topology.domain_of(machine.index, level).index)
                 free[key] = free.get(key, 0) + view.free.masks[machine.index].bit_count()
-        ends = list(self.memory.soonest())
-        yield from [self.now for count in free.values() if count >= demand.gpus]
-        for end, job_id in ends:
-            placement = view.job(job_id).placement
-            for index, mask in placement.slices if placement is not None else ():
+        ends = self._ends(frozenset(self._leaving))
+        for count in free.values():
+            if count >= demand.gpus:
+                yield self.now, True
+        for end, placement in ends:
+            for index, mask in placement.slices:
                 machine = topology.machines[index]
                 if machine.gpu_type in kinds and allowed >> index & 1:
                     key = (machine.gpu_type, topology.domain_of(index, level).index)
                     before = free[key]
                     free[key] += mask.bit_count()
                     if before < demand.gpus <= free[key]:
-                        yield end
+                        yield end, True
+            yield end, False

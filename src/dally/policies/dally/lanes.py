@@ -33,6 +33,9 @@ class Lane:
     def __len__(self) -> int:
         return len(self._stage)
 
+    def __bool__(self) -> bool:
+        return bool(self._stage)
+
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._stage
 

@@ -34,8 +34,9 @@ from dally.core.reasons import Reason, Token
 from dally.core.states import State
 from dally.core.units import show_time
 from dally.policies.dally.lanes import Lane, Lanes, key_of
+from dally.policies.dally.remembered import Histories
 from dally.policies.dally.tiers import Tiers
-from dally.policies.dally.timers import NO_LIMIT, Histories, Timers
+from dally.policies.dally.timers import NO_LIMIT, Timers
 from dally.policies.greedy import waits_for_gpus
 
 

@@ -11,7 +11,6 @@ that long poles get: a wide one held for its length would cost the average more 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 
 from dally.core.active import ActiveJob
 from dally.policies.dally.ends import Ends
@@ -31,11 +30,16 @@ class LongPoles:
         self._queue, self._ends, self._now, self._declares = queue, ends, now, declares
         self._limit = URGENT * (queue.backlog + ends.gpu_time_left(now)) / gpus
         self._share, self._given = int(gpus * SHARE), 0
+        self._poles: tuple[dict[str, float], int] | None = None
 
-    @cached_property
     def _running(self) -> tuple[dict[str, float], int]:
         """Running poles with the time they have left, and the GPUs they leave to others. The first who asks does so
         before the plan has changed anything."""
+        if self._poles is None:
+            self._poles = self._look()
+        return self._poles
+
+    def _look(self) -> tuple[dict[str, float], int]:
         found: dict[str, float] = {}
         room = self._share
         for end, job_id in self._ends.latest():
@@ -53,7 +57,7 @@ class LongPoles:
             if time <= self._limit:
                 return
             waits = self._queue.waits[job_id]
-            if waits is not None and waits.gpus <= self._running[1] - self._given:
+            if waits is not None and waits.gpus <= self._running()[1] - self._given:
                 yield job_id
 
     def started(self, job: ActiveJob) -> None:
@@ -61,5 +65,5 @@ class LongPoles:
 
     def may_lose_gpus(self, job: ActiveJob, to: ActiveJob, need: float) -> bool:
         """Whether a running job may make room for another that needs so long."""
-        time = self._running[0].get(job.id)
+        time = self._running()[0].get(job.id)
         return time is None or (to.gpus > WIDER * job.gpus and need < BRIEF * time)

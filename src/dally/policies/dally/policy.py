@@ -17,8 +17,9 @@ from dally.core.ranking import Rank
 from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.dally.forecast import ValueMemory
 from dally.policies.dally.offers import Offers
+from dally.policies.dally.remembered import Histories
 from dally.policies.dally.tiers import Fit, Tiers
-from dally.policies.dally.timers import AutoTuner, Fixed, Histories, Timers
+from dally.policies.dally.timers import AutoTuner, Fixed, Timers
 from dally.policies.dally.value import Value
 from dally.policies.dally.waiting import Waits
 from dally.policies.options import option, when, written
@@ -31,7 +32,7 @@ _VALUE_LEASE = 600.0  # ours: protects a job that has just loaded its checkpoint
 
 # where options count
 _TUNED = when("only timers=auto tunes them", timers="auto")
-_OURS = when("the paper's timers say how long", timers="value")
+_OURS = when("it belongs to timers=value, not to the paper's timers", timers="value")
 _GIVEN = when("only timers=manual takes them as given", timers="manual")
 
 
@@ -63,9 +64,9 @@ class Dally(PolicyBase):
                                  source=_AUTHORS)  # fmt: skip
         waits: Waits = option("value", "with our order, how long a gang waits for nearer GPUs: while it pays, not at "
                               "all, for ever, or so long", unit="s", only_with=_OURS)  # fmt: skip
-        breadth: float = option(1.0, "power of a job's GPUs by which the time it has left is weighed in the order; 1: "
-                                "least GPU time first; less: wide gangs come sooner; 0: least time first",
-                                only_with=_OURS)  # fmt: skip
+        breadth: float = option(1.0, "how much a gang's GPUs count in the order, as a power: 1: time left times the "
+                                "jobs it may put off, as many as its GPUs or as wait; less: wide gangs come sooner; "
+                                "0: least time first", only_with=_OURS)  # fmt: skip
         preempt: Preempting = preempting()
 
     def __init__(self, options: Options) -> None:
@@ -113,6 +114,8 @@ def _make(options: Dally.Options, view: View) -> Offers | Value:
 def _check(options: Dally.Options) -> None:
     if options.lease is not None and not 0 < options.lease < math.inf:
         raise UserError("policy 'dally': a lease must be longer than 0")
+    if not 0 <= options.breadth <= 1:
+        raise UserError(f"policy 'dally': the breadth is from 0 to 1, not {options.breadth:g}")
     if options.window < 1:
         raise UserError(f"policy 'dally': the window is at least one lease, not {options.window}")
     for name, values in (("floors", options.floors), ("manual", options.manual), ("ceilings", options.ceilings)):

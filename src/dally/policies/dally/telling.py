@@ -1,4 +1,5 @@
-"""What a job that declines GPUs is told: what it waits for, what the offer would cost it, how good forecasts were."""
+"""What a job that declines GPUs is told: what it waits for, what the offer would cost it and the others, how good
+forecasts were."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def tell(tiers: Tiers, memory: ValueMemory, job: ActiveJob, said: Declined, befo
     """Its own reason; None where it was told as much. The evidence: the tier it waits for, the one it was offered, and
     when the first is expected or for how long it waits as somebody says."""
     tier, offered = tiers.names[said.tier], tiers.names[said.offered]
-    begin = f"offered {job.gpus} GPUs of one {offered}, it waits for one {tier}, "
+    wants = f"for one {tier}" if said.tier < said.offered else "for fewer machines of it"
+    begin = f"offered {job.gpus} GPUs of one {offered}, it waits {wants}, "
     until = said.until if said.until < math.inf else None
     if said.expected is None:
         wait = said.until - job.last_change
@@ -36,7 +38,9 @@ def tell(tiers: Tiers, memory: ValueMemory, job: ActiveJob, said: Declined, befo
     foreseen = f"expected in {show_time(said.expected - now)}" if said.expected < math.inf else "nobody can say when"
     sentence = f"{begin}{foreseen}{_record(memory, job, said.tier)}"
     if said.slower > 1.0:
-        sentence += f"; here it would run {said.slower:.3g} times as long"
+        sentence += f"; here it would run {said.slower:.3g} times as long, {show_time(said.longer)} more"
+        if said.others > 0:
+            sentence += f", and put off the others by {show_time(said.others)} in sum"
     if until is not None:
         sentence += (f"; that is worth a wait of {show_time(until - job.last_change)}, "
                      f"of which {show_time(until - now)} are left")  # fmt: skip
@@ -45,7 +49,7 @@ def tell(tiers: Tiers, memory: ValueMemory, job: ActiveJob, said: Declined, befo
 
 def _about(before: float | None, until: float | None, since: float) -> bool:
     if before is None or until is None:
-        return before is until
+        return before is None and until is None
     return abs(before - until) < _LITTLE * (until - since)
 
 

@@ -57,7 +57,7 @@ class Tiers:
         """The innermost tier with a domain large enough for the gang: what it may wait for."""
         found = self._smallest.get(demand)
         if found is None:
-            kinds = (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types
+            kinds = [kind for kind in self._largest if demand.gpu_type in (None, kind)]  # none: it can never run here
             large = (tier for tier in range(self.count - 1)
                      if any(self._largest[kind][tier] >= demand.gpus for kind in kinds) and (
                          demand.where is None or not demand.shaped
@@ -78,6 +78,9 @@ class Tiers:
         """The innermost tier at which so many GPUs are free in one domain."""
         if demand.where is not None and demand.shaped:
             return next((tier for tier in range(self.count) if self.place(free, demand, tier) is not None), None)
+        if demand.where is None and len(free.pools) == 1:  # as a rule: nothing to choose
+            for pool in free.pools.values():
+                return self._nearest_in(pool, demand)
         pools = pools_for(free, demand)
         if not pools:
             return None
@@ -86,6 +89,16 @@ class Tiers:
                 if pool.domains_with(level, demand.gpus):
                     return level - self.own
         return None
+
+    def _nearest_in(self, pool: Pool, demand: Demand) -> int | None:
+        gpus = demand.gpus
+        if pool.total < gpus or (demand.gpu_type is not None and demand.gpu_type != pool.gpu_type):
+            return None
+        for tier in range(self.count - 1):
+            sets = pool.at_least[self.own + tier]
+            if gpus < len(sets) and sets[gpus]:
+                return tier
+        return self.count - 1
 
     def of(self, placement: Placement) -> int:
         return max(0, placement.level(self.topology) - self.own)
@@ -102,6 +115,18 @@ class Tiers:
         if len(held.slices) > -(-gpus // max(1, largest[0])):
             return True
         return any(largest[tier] >= gpus for tier in range(self.of(held)))
+
+    def machines_for(self, gpus: int, kind: str) -> int:
+        """The fewest machines that hold a gang, were everything free."""
+        return -(-gpus // max(1, self._largest[kind][0]))
+
+    def scattered(self, placement: Placement) -> bool:
+        """Whether a gang that no machine holds has more machines than it needs."""
+        count = len(placement.slices)
+        if count < 3:  # two machines are as few as it can have
+            return False
+        fewest = self.machines_for(placement.gpus, self.topology.machines[placement.slices[0][0]].gpu_type)
+        return 1 < fewest < count
 
     def most_free(self, free: FreeGpus, demand: Demand, tier: int) -> int:
         """Free GPUs in the emptiest domain of a tier."""

@@ -9,20 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from dally.core.memory import Memory, Table
 from dally.core.plan import Demand
+from dally.policies.dally.remembered import Histories, History
 
 NO_LIMIT = "without limit"  # of a timer that never runs out
 _ROUNDING = 1e-9  # a mean of equal delays must not be rounded up to the next lease
-
-History = tuple[tuple[float, float], ...]  # when an offer of one tier was taken, after how many leases; oldest first
-
-
-class Histories(Memory):
-    """The waits at which offers were taken, per demand and tier. Those that have left the window may still be in it."""
-
-    taken: Table[Demand, tuple[History, ...]]
-
 
 class Timers(Protocol):
     def waits(self, memory: Histories, demand: Demand, now: float) -> tuple[float, ...]:
@@ -96,7 +87,7 @@ class AutoTuner:
     def _tuned(self, memory: Histories, demand: Demand, now: float) -> _Tuned:
         taken = memory.taken.get(demand, self._none)
         known = self._known.get(demand)
-        if known is None or known.taken is not taken or not known.begin <= now < known.end:
+        if known is None or known.taken is not taken or not known.begin <= now < known.end:  # objects
             known = self._known[demand] = self._tune(taken, now)
         return known
 

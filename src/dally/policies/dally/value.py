@@ -7,8 +7,9 @@ of all proportion.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
@@ -17,12 +18,14 @@ from dally.core.journal import Entry
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Migrate, Plan, Preempt, Resize, Start, Wait, WakeAt
 from dally.core.policy import View
-from dally.core.ranking import Rank
+from dally.core.ranking import Bucket, Rank
 from dally.core.reasons import Reason, Token
 from dally.core.states import State
+from dally.policies.dally.behind import Behind, Hindmost, settled
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.forecast import Forecast, ValueMemory
 from dally.policies.dally.keeping import Kept
+from dally.policies.dally.taking import Best, fewest_lost, fewest_lost_of
 from dally.policies.dally.telling import tell
 from dally.policies.dally.tiers import Tiers
 from dally.policies.dally.waiting import Declined, Waiting, Waits
@@ -38,8 +41,9 @@ LOOKAHEAD = 8  # jobs of one demand asked per plan; those behind them have more 
 _RUNS = (ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored)
 _ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
 _WAITS = (ev.Yielded, ev.StartFailed, ev.Interrupted)
-_QUEUES = (*_WAITS, ev.Arrived, ev.Released)
+_QUEUES = (*_WAITS, ev.Released)
 _PLACES = (Start, Migrate, Resize)
+Head = tuple[float, float, tuple[float, ...], int, int, Bucket]  # its key; where it is in which bucket
 _FREES = (*_ENDS, *_WAITS, ev.MachineUp, ev.MachinesChanged, ev.LeaseEnded)
 
 
@@ -50,23 +54,31 @@ class Value:
                  preempt: Preempting = "free", breadth: float = 1.0) -> None:  # fmt: skip
         self.tiers, self.lease, self.waits, self.preempt, self.breadth = tiers, lease, waits, preempt, breadth
         self._examples = Examples(view.topology, tiers)
+        self._forecast: Forecast | None = None
+        self.behind = Behind(view, tiers)
+        view.preemptible.watch(self.behind)
         # jobs that may have been told that they decline; the view knows who was
         self.told = {who for who, reason in view.reasons.items() if isinstance(who, str) and reason.evidence}
 
     def forecast(self, view: View, memory: ValueMemory, now: float) -> Forecast:
-        return Forecast(self.tiers, self._examples, view, memory, now)
+        found = self._forecast
+        if found is None or found.memory is not memory or found.view is not view:  # objects
+            found = self._forecast = Forecast(self.tiers, self._examples, view, memory, now)
+        return found.at(now)
 
     def rank(self, view: View, memory: ValueMemory, job: ActiveJob, now: float) -> Rank:
         if job.state is not State.WAITING:
             return Rank(0.0)  # victims are compared when somebody asks
         waits = memory.waits.get(job.id)
         size = self.forecast(view, memory, now).size(job) if waits is None else waits.size
-        weight = self.weight(job)
+        weight = job.gpus**self.breadth  # as if many waited: a plan weighs demands against each other anew
         return Rank(weight * (size + AGEING * job.last_change), -AGEING * weight)
 
-    def weight(self, job: ActiveJob) -> float:
-        """What a second of the job weighs in the order: its GPUs, or less."""
-        return float(job.gpus) if self.breadth == 1.0 else job.gpus**self.breadth
+    def weight(self, gpus: int, waiting: int) -> float:
+        """What a second of a gang counts in the order where so many wait: how many it may put off, which are as many
+        as it has GPUs and no more than there are. So least GPU time goes first where many wait, and least time where
+        one gang is in the way of one other (docs/dally.md)."""
+        return float(min(gpus, 1 + waiting) ** self.breadth)
 
     def hear(self, view: View, memory: ValueMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         self.tiers.follow(view)
@@ -77,12 +89,15 @@ class Value:
                 forecast.runs(view.job(entry.job))
             elif isinstance(entry, _ENDS):
                 ended.append(entry)
-            elif isinstance(entry, _QUEUES):
-                job = view.job(entry.job.id if isinstance(entry, ev.Arrived) else entry.job)
+            elif isinstance(entry, ev.Arrived):
+                job = view.job(entry.job.id)
                 if job.state is State.WAITING:
                     forecast.queued(job)
-                if isinstance(entry, ev.Arrived):
-                    forecast.arrived(job)
+                forecast.arrived(job)
+            elif isinstance(entry, _QUEUES):
+                job = view.job(entry.job)
+                if job.state is State.WAITING:
+                    forecast.queued(job)
             elif isinstance(entry, _PLACES):  # somebody else's decision
                 job = view.job(entry.job)
                 forecast.got_gpus(job, entry.placement)
@@ -100,7 +115,15 @@ class Value:
         if not view.waiting.buckets and not view.preemptible.buckets:
             return []
         self.tiers.follow(view)
-        return _Round(self, view, self.forecast(view, memory, now), now).plan()
+        forecast = self.forecast(view, memory, now)
+        if not view.waiting.buckets and not memory.longest:  # there is nothing but jobs to be moved
+            forecast.expect_overdue()
+            if memory.starves:
+                memory.starves = ""
+            self.told.clear()
+            if not memory.apart or not any(isinstance(event, _FREES) for event in view.news):
+                return []
+        return _Round(self, view, forecast, now).plan()
 
     def untell(self, view: View, still: Container[str], reasons: Mapping[Demand, Wait]) -> list[Wait]:
         """Jobs whose own reason no longer holds say what their demand says. `still`: who declines or starts."""
@@ -118,54 +141,33 @@ def _declines(view: View, job_id: str) -> bool:
     return reason is not None and bool(reason.evidence) and job_id in view.waiting
 
 
+@lru_cache(maxsize=4096)
+def _waits_for_nearer(demand: Demand) -> Wait:
+    sentence = f"{demand.gpus} GPUs are free, but nearer ones are expected soon enough to be worth it"
+    return Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence))
+
+
 class _Round:
     """One plan in the making."""
 
     def __init__(self, rules: Value, view: View, forecast: Forecast, now: float) -> None:
         self.rules, self.view, self.forecast, self.now = rules, view, forecast, now
         self.tiers = rules.tiers
+        self.weights: dict[int, float] = {}  # by GPUs, as many wait when the plan begins
         self.evicted: dict[str, ActiveJob] = {}
+        self.passed: list[tuple[ActiveJob, float, int]] = []  # who got nobody's GPUs, before anybody lost any
         self.waits: list[tuple[ActiveJob, Declined]] = []
         self.waiting = Waiting(rules.waits, forecast, self.waits, lasting=rules.preempt == "never")
         self.poles = forecast.begin()
         self.kept: Kept | None = None  # for the first that has waited out of all proportion
+        self._behind: Hindmost | None = None
 
     def plan(self) -> Plan:
         with self.view.free.trial() as free:
             starts = self._start_poles(free)
             started = {start.job for start in starts}
-            heads = dict.fromkeys(self.view.waiting.buckets, 0)
-            asked = dict.fromkeys(heads, 0)
-            buckets, starves = self.view.waiting.buckets, ""
-            while heads:
-                demand = min(heads, key=lambda d: buckets[d].key(heads[d], self.now))
-                job = buckets[demand].job(heads[demand])
-                heads[demand] += 1
-                if job.id in started:
-                    if heads[demand] == len(buckets[demand]):
-                        del heads[demand]
-                    continue
-                answer = self._answer(free, job)
-                if answer is None:
-                    del heads[demand]
-                    if self.kept is None and self._starved(job):
-                        self.kept, starves = self._keep_for(job), job.id
-                        if self.kept is None:
-                            break  # nobody can say when it fits
-                    continue
-                if isinstance(answer, Declined):
-                    self.waits.append((job, answer))
-                    if answer.expected is not None and answer.expected < math.inf:
-                        self.forecast.expects(job, answer.tier, answer.expected)
-                    asked[demand] += 1
-                else:
-                    free.take(answer)
-                    starts.append(Start(job.id, answer, self.rules.lease))
-                    started.add(job.id)
-                    if self.kept is not None:
-                        self.kept.take(job.gpus, self.now + self.forecast.run_time(job, answer))
-                if heads[demand] == len(buckets[demand]) or asked[demand] == LOOKAHEAD:
-                    del heads[demand]
+            starves = self._hand_out(free, starts, started)
+            self.forecast.settle()
             if starves != self.forecast.memory.starves:
                 self.forecast.memory.starves = starves
             moves = self._moves(free)
@@ -182,6 +184,56 @@ class _Round:
         if self.now < wake < math.inf:
             plan.append(WakeAt(wake))
         return plan
+
+    def _hand_out(self, free: FreeGpus, starts: list[Start], started: set[str]) -> str:
+        """To who waits, in order; returns for whom GPUs are kept. The head of each demand is one of a heap."""
+        starves = ""
+        heads = [self._head(bucket, 0) for bucket in self.view.waiting.buckets.values()]
+        heapify(heads)
+        asked: dict[Demand, int] = {}
+        while heads:
+            _, _, _, _, at, bucket = heappop(heads)
+            job, demand = bucket.job(at), bucket.demand
+            if job.id not in started:
+                answer = self._answer(free, job)
+                if answer is None:
+                    if self.kept is None and self._starved(job):
+                        self.kept, starves = self._keep_for(job), job.id
+                        if self.kept is None:
+                            break  # nobody can say when it fits
+                    continue
+                if isinstance(answer, Declined):
+                    self.waits.append((job, answer))
+                    if answer.expected is not None and answer.expected < math.inf:
+                        self.forecast.expects(job, answer.tier, answer.expected)
+                    asked[demand] = asked.get(demand, 0) + 1
+                    if asked[demand] == LOOKAHEAD:
+                        continue
+                else:
+                    free.take(answer)
+                    starts.append(Start(job.id, answer, self.rules.lease))
+                    started.add(job.id)
+                    if self.kept is not None:
+                        self.kept.take(job.gpus, self.now + self.forecast.run_time(job, answer))
+            if at + 1 < len(bucket):
+                heappush(heads, self._head(bucket, at + 1))
+        return starves
+
+    def _head(self, bucket: Bucket, at: int) -> Head:
+        """A waiting job with its place in the order, as so many wait."""
+        first, then, tie, number = bucket.key(at, self.now)
+        job, gpus = bucket.job(at), bucket.demand.gpus
+        if self.view.estimates.work(job.job) is None:
+            first = self._aged(job)
+        else:
+            first *= self._weight(gpus) / gpus**self.rules.breadth
+        return (first, then, tie, number, at, bucket)
+
+    def _weight(self, gpus: int) -> float:
+        found = self.weights.get(gpus)
+        if found is None:
+            found = self.weights[gpus] = self.rules.weight(gpus, len(self.view.waiting))
+        return found
 
     def _start_poles(self, free: FreeGpus) -> list[Start]:
         """Waiting jobs that would outlast all others take what is free before anybody else. Where it could not be taken
@@ -205,14 +257,13 @@ class _Round:
                 starts.append(Start(job.id, placement, self.rules.lease))
         return starts
 
-    @cached_property
-    def behind(self) -> list[tuple[float, int, ActiveJob]]:
-        """Running jobs that no lease protects and that are not loading, by the GPU time they have left."""
-        return sorted(((self.rules.weight(job) * self.forecast.size(job), job.number, job)
-                       for job in self.view.preemptible if self._settled(job)), reverse=True)  # fmt: skip
-
-    def _settled(self, job: ActiveJob) -> bool:
-        return self.now > job.progress_from or job.progress_from == job.last_change
+    @property
+    def behind(self) -> Hindmost:
+        """Running jobs that no lease protects and that are not loading, the hindmost of the order first, as they were
+        when somebody first asked."""
+        if self._behind is None:
+            self._behind = self.rules.behind.in_order(self.forecast, self._weight)
+        return self._behind
 
     def _answer(self, free: FreeGpus, job: ActiveJob) -> Placement | Declined | None:
         """GPUs it takes, what it would rather wait for, or None where it can have none."""
@@ -235,7 +286,8 @@ class _Round:
 
     def _starved(self, job: ActiveJob) -> bool:
         """Whether it has waited out of all proportion: what comes free is kept together for it."""
-        return AGEING * job.starvation(self.now) > max(self.rules.lease, self._left(job))
+        earned = AGEING * job.starvation(self.now)
+        return earned > self.rules.lease and earned > self._left(job) / self.forecast.pace(job)
 
     def _keep_for(self, job: ActiveJob) -> Kept | None:
         """None where nobody can say when it fits."""
@@ -250,58 +302,75 @@ class _Round:
         return self.forecast.left(job)
 
     def _aged(self, job: ActiveJob) -> float:
-        """Its remaining GPU time less what its wait has earned it."""
-        return self.rules.weight(job) * (self.forecast.size(job) - AGEING * job.starvation(self.now))
+        """Its remaining GPU time less what its wait has earned it. Who declares nothing has size 0 when it comes: an
+        hour of waiting is an hour then, or the widest of the newcomers would go first, and what it has had counts by
+        all its GPUs, however few wait."""
+        size, waited = self.forecast.size(job), AGEING * job.starvation(self.now)
+        if self.view.estimates.work(job.job) is None:
+            return float(job.gpus**self.rules.breadth) * size - waited
+        return self._weight(job.gpus) * (size - waited)
 
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, tier: int) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room."""
         least = MARGIN * max(0.0, self._aged(job))
-        need = self.forecast.run_time_at(job, tier)
-        starved = self._starved(job)  # then not even a pole keeps its GPUs from it
-        victims = [(size, v) for size, _, v in self.behind if size > least + self.rules.weight(v) * self._price(v)
-                   and v.id not in self.evicted
-                   and (starved or self.poles.may_lose_gpus(v, job, need))]  # fmt: skip
-        if not victims:
+        if self.behind.most <= least:
             return None
-        where = job.demand.where
+        where, kinds = job.demand.where, (job.demand.gpu_type,) if job.demand.gpu_type else tuple(free.pools)
         if where is not None and job.demand.bound and self.tiers.nearest(free, job.demand) is None:
-            room = make_room(free, job.demand, (victim for _, victim in victims))
+            room = make_room(free, job.demand, self._victims(job, least, tier))
             return None if room is None else self._evict_for(free, job, room, None)
         if where is not None and job.demand.shaped:
             return None  # there is room for it: nobody is sent away to have it nearer
-        best: tuple[int, list[ActiveJob]] | None = None
-        level = self.tiers.own + tier
-        for kind in ((job.demand.gpu_type,) if job.demand.gpu_type else tuple(free.pools)):
-            held: dict[int, list[tuple[ActiveJob, int]]] = {}  # domain → who holds how much of it
-            for _, victim in victims:
-                assert victim.placement is not None
-                for machine, mask in victim.placement.slices:
-                    if self.view.topology.machines[machine].gpu_type == kind:
-                        domain = self.view.topology.domain_of(machine, level).index
-                        held.setdefault(domain, []).append((victim, mask.bit_count()))
-            pool = free.pools[kind]
-            for domain, holders in held.items():
-                top = level == len(self.view.topology.levels) - 1
-                need = job.gpus - (pool.total if top else pool.counts[level][domain])
-                chosen: dict[str, ActiveJob] = {}
-                for victim, gpus in holders:
-                    if need <= 0:
-                        break
-                    chosen[victim.id] = victim
-                    need -= gpus
-                lost = sum(victim.gpus for victim in chosen.values())
-                if need <= 0 and (best is None or lost < best[0]):
-                    best = (lost, list(chosen.values()))
-        return None if best is None else self._evict_for(free, job, best[1], tier)
+        level, behind = self.tiers.own + tier, self.rules.behind
+        best = Best()
+        for kind in kinds:
+            if not behind.may_open(free, job.gpus, kind, level, least):
+                continue
+            holders = behind.holders(free, job.gpus, kind, level, least, self.forecast)
+            if holders is None:
+                fewest_lost(best, free, behind.held, job.gpus, kind, level, self._victims(job, least, tier))
+            else:
+                fewest_lost_of(best, free, job.gpus, kind, level, holders, self._losers(job, least, tier))
+        if best.chosen is not None:
+            return self._evict_for(free, job, best.chosen, tier)
+        if not self.evicted:
+            self.passed.append((job, least, tier))
+        return None
+
+    def _victims(self, job: ActiveJob, least: float, tier: int) -> Iterator[ActiveJob]:
+        """Who has more than so much GPU time left, besides what taking it costs, the most first."""
+        may_lose = self._losers(job, least, tier)
+        return (victim for size, victim in self.behind.beyond(least) if may_lose(victim, size))
+
+    def _losers(self, job: ActiveJob, least: float, tier: int) -> Callable[[ActiveJob, float], bool]:
+        """Whether somebody with so much left may lose its GPUs to the job."""
+        starved: bool | None = None  # then not even a pole keeps its GPUs from it
+        need = 0.0
+        costly = self.rules.preempt == "costly"
+
+        def may_lose(victim: ActiveJob, size: float) -> bool:
+            nonlocal starved, need
+            if victim.id in self.evicted:
+                return False
+            if costly and size <= least + self._weight(victim.gpus) * self._price(victim):
+                return False
+            if starved is None:
+                starved, need = self._starved(job), self.forecast.run_time_at(job, tier)
+            return starved or self.poles.may_lose_gpus(victim, job, need)
+
+        return may_lose
 
     def _evict_for(self, free: FreeGpus, job: ActiveJob, victims: Sequence[ActiveJob],
                    tier: int | None) -> Placement | None:  # fmt: skip
         """Their GPUs are free, and the gang gets its own at a tier; None: at the nearest there is."""
+        for before in self.passed:  # poles are what they are when the first asks who may lose GPUs
+            next(self._victims(*before), None)
+        self.passed.clear()
         for victim in victims:
             assert victim.placement is not None
             free.give(victim.placement)
             self.evicted[victim.id] = victim
-            self.forecast.left_gpus(victim)
+            self.forecast.leaves(victim)
         found = self.tiers.nearest(free, job.demand) if tier is None else tier
         return None if found is None else self.tiers.place(free, job.demand, found)
 
@@ -310,26 +379,42 @@ class _Round:
         moves: Plan = []
         if not self.evicted and not any(isinstance(event, _FREES) for event in self.view.news):
             return moves
-        apart = [(self.rules.weight(job) * self.forecast.size(job), job.number, job)
-                 for job_id in self.forecast.memory.apart
-                 if job_id in self.view.preemptible and self._settled(job := self.view.job(job_id))]  # fmt: skip
-        for _, _, job in sorted(apart):
-            held = job.placement
-            if held is None or job.id in self.evicted:
-                continue
-            kind = self.view.topology.machines[held.slices[0][0]].gpu_type
-            demand = Demand(held.gpus, kind, job.demand.where)
+        done: tuple[float, int] | None = None  # the place in the order of who moved last
+        while True:
+            found = self._nearer(free, done)
+            if found is None:
+                return moves
+            done, job, placement = found
+            free.take(placement)
+            moves.append(Migrate(job.id, placement, self.rules.lease))
+
+    def _nearer(self, free: FreeGpus,
+                after: tuple[float, int] | None) -> tuple[tuple[float, int], ActiveJob, Placement] | None:  # fmt: skip
+        """The first running job after a place in the order that saves more than it costs by being nearer. All of a
+        class are offered the same GPUs."""
+        if not self.forecast.memory.apart:
+            return None
+        best: tuple[tuple[float, int], ActiveJob, Placement] | None = None
+        for (demand, tier, machines), jobs in self.rules.behind.could_be_nearer(self.forecast).items():
             room = self.tiers.nearest(free, demand)
-            if room is None or room > self.tiers.of(held):
+            if room is None or room > tier:
                 continue
             placement = self.tiers.place(free, demand, room)
-            if placement is None or not self.tiers.nearer(placement, held):
+            if placement is None or (self.tiers.of(placement), len(placement.slices)) >= (tier, machines):
                 continue
-            now_left = self._left(job) / (job.speed or 1.0)
-            if now_left - self.forecast.run_time(job, placement) > max(OVERHEAD, self._price(job)):
-                free.take(placement)
-                moves.append(Migrate(job.id, placement, self.rules.lease))
-        return moves
+            for job in jobs.values():
+                if job.id in self.evicted or not settled(job, self.now) or not self._saves(job, placement):
+                    continue
+                place = (self._weight(job.gpus) * self.forecast.size(job), job.number)
+                if (after is None or place > after) and (best is None or place < best[0]):
+                    best = place, job, placement
+        return best
+
+    def _saves(self, job: ActiveJob, placement: Placement) -> bool:
+        """Whether a running job gains more there than moving costs."""
+        now_left = self._left(job) / (job.speed or 1.0)
+        return now_left > OVERHEAD and (
+            now_left - self.forecast.run_time(job, placement) > max(OVERHEAD, self._price(job)))  # fmt: skip
 
     def _own_reasons(self) -> list[Wait]:
         """Of those who decline."""
@@ -344,11 +429,7 @@ class _Round:
         reasons: dict[Demand, Wait] = {}
         declined = {job.demand for job, _ in self.waits}
         for demand in (*self.view.waiting.buckets, *(job.demand for job in self.evicted.values())):
-            if demand in declined:
-                sentence = f"{demand.gpus} GPUs are free, but nearer ones are expected soon enough to be worth it"
-                reasons[demand] = Wait(demand, Reason(Token.WAITING_FOR_LOCALITY, sentence))
-            else:
-                reasons[demand] = waits_for_gpus(demand)
+            reasons[demand] = _waits_for_nearer(demand) if demand in declined else waits_for_gpus(demand)
         gone = {job.demand for job in self.evicted.values()}
         for demand, bucket in self.view.waiting.buckets.items() if started else ():
             if len(bucket) <= len(started) and demand not in gone and all(

@@ -111,7 +111,7 @@ class Packing:
             if any(member not in draft.memory.alone for member in group.members):
                 continue  # who of them uses the GPU least is not known yet
             for host in candidates:
-                if host is not mover and self._may(draft, mover, host, wanted.gpu_type):
+                if host is not mover and self._may(draft, mover, host, wanted.gpu_type):  # objects
                     self._try(draft, mover, host)
                     return True
         return False
@@ -124,14 +124,14 @@ class Packing:
         joined = draft.groups.of(host.id)
         if mover.demand.where is not None and not draft.servers.may_be_on(joined.placement, mover.demand):
             return False
-        if joined is not draft.groups.of(mover.id) and draft.servers.turns(joined) >= self.limit:
+        if joined is not draft.groups.of(mover.id) and draft.servers.turns(joined) >= self.limit:  # objects
             return False  # there would be no turn left for it if the trial is undone
         return draft.view.fits((host.job, mover.job), gpu_type) is None
 
     def _try(self, draft: Draft, mover: ActiveJob, host: ActiveJob) -> None:
         memory = draft.memory
         left, joined = draft.groups.of(mover.id), draft.groups.of(host.id)
-        if left is joined:
+        if left is joined:  # objects
             draft.pack(mover, host.id)
         else:
             draft.migrate(mover, joined.placement, host.id)

@@ -245,7 +245,7 @@ class Servers:
         """GPUs × turns on a server by size of job, without those of one group."""
         held: dict[int, int] = {}
         for group in self.view.groups.on(machine):
-            if group is not but:
+            if group is not but:  # objects
                 slices = group.placement.slices
                 mask = slices[0][1] if len(slices) == 1 else dict(slices)[machine]
                 size = self.size(group)

@@ -29,6 +29,8 @@ from dally.policies.gavel.standings import Floats, Standings
 if TYPE_CHECKING:
     from dally.policies.gavel.policy import GavelOptions
 
+_FAR = 1e6  # rounds
+
 
 class PaperRounds:
     """Plans round by round. What it remembers is a `PaperMemory`; what is kept here is worked out again if missing."""
@@ -243,13 +245,14 @@ class PaperRounds:
         if len(memory.running) < len(memory.share) or self.learns or self.options.placement_sensitive:
             return False
         standings, columns = self.standings(view, memory), self.columns
-        share, index = standings.share, standings.index
+        share, index, running = standings.share, standings.index, memory.running
         if np.count_nonzero(share[: len(index)]) > len(index):
             return False
-        return all(share[index[job_id], column] == 1.0
-                   and ((job := view.job(job_id)).placement is None  # about to start there
-                        or gpu_type_of(view, job) == columns.all[column][0])
-                   for job_id, column in memory.running.items())  # fmt: skip
+        if not (share[[index[job_id] for job_id in running], list(running.values())] == 1.0).all():
+            return False
+        return len(columns.kinds) == 1 or all(
+            (job := view.job(job_id)).placement is None  # about to start there
+            or gpu_type_of(view, job) == columns.all[column][0] for job_id, column in running.items())  # fmt: skip
 
     def _wake_at(self, memory: PaperMemory, time: float, now: float) -> Plan:
         memory.ends = time
@@ -260,6 +263,8 @@ class PaperRounds:
         if not memory.changed or memory.allocated_at is None:
             return self._wake_at(memory, math.inf, now)
         time = memory.boundary
+        if max(now, memory.allocated_at + self.options.reallocate) - time > _FAR * self.options.round:
+            return self._wake_at(memory, math.inf, now)  # nobody lives to see it
         while time < now or time - memory.allocated_at < self.options.reallocate:
             time += self.options.round
         return self._wake_at(memory, time, now)

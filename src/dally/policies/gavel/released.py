@@ -20,6 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
@@ -35,6 +38,7 @@ from dally.policies.gavel.known import Known
 from dally.policies.gavel.memory import Isolated, ReleasedMemory, Span, Standing, Turn
 from dally.policies.gavel.reasons import explain_waiting
 from dally.policies.gavel.released_objectives import blind_fifo, isolated, objective
+from dally.policies.gavel.released_order import figures, ranked
 from dally.policies.placing import place_consolidated
 
 _ORDER = ("V100", "P100", "K80")  # the types the released code knows, in its order; others follow in the cluster's
@@ -63,6 +67,8 @@ class ReleasedRounds:
         self._kinds = tuple(sorted(kinds, key=lambda k: (_ORDER.index(k) if k in _ORDER else len(_ORDER))))
         self._workers = tuple(view.topology.capacity(kind) for kind in self._kinds)
         self._known: dict[str, Known] = {}
+        self._given: list[object] = []
+        self._found: tuple[list[int], NDArray[np.bool_], Floats]
         if memory.kinds != self._kinds:
             self._translate(memory)
 
@@ -141,7 +147,8 @@ class ReleasedRounds:
             if view.job(job_id).state not in _AWAY and job_id not in memory.jobs:
                 self._admit(view, memory, job_id, now)
         memory.came.clear()
-        for job_id in [j for j in memory.jobs if view.job(j).state in _AWAY]:
+        job_of = view.job
+        for job_id in [j for j in memory.jobs if job_of(j).state in _AWAY]:
             del memory.jobs[job_id]
             self._known.pop(job_id, None)
             memory.changed = True
@@ -191,11 +198,14 @@ class ReleasedRounds:
         """Deficits are what the allocation promised since the last reset minus what was received."""
         half, elapsed = self.length / 2.0, at - memory.last_reset
         nothing, blank = (0.0,) * len(self._kinds), (half,) * len(self._kinds)
-        for job_id, (times, deficits, done, alone) in memory.jobs.items():
-            promised = memory.allocation.get(job_id, nothing)
-            figures = zip(deficits, promised, times, strict=True)
-            deficit = tuple([old + (share * elapsed - (time - half)) for old, share, time in figures])
-            memory.jobs[job_id] = Standing(blank, deficit, done, alone)
+        jobs, standings = memory.jobs, list(memory.jobs.values())
+        if standings:
+            promised = np.array([memory.allocation.get(job_id, nothing) for job_id in jobs])
+            times, deficits = figures(standings)
+            deficits += promised * elapsed - (times - half)
+            jobs.update(zip(jobs, [Standing(blank, deficit, standing.done, standing.isolated) for deficit, standing
+                                   in zip(map(tuple, deficits.tolist()), standings, strict=True)],
+                            strict=True))  # fmt: skip
         memory.worker_time = (half * len(memory.jobs),) * len(self._kinds)
         memory.last_reset = at
         memory.changed = False
@@ -216,11 +226,13 @@ class ReleasedRounds:
         if not rows:
             return
         found, alone = self._solve(memory, rows), isolated(rows, self._workers)
-        for row, share, so_far in zip(rows, alone.tolist(), progress, strict=True):
-            rate = sum(a * b for a, b in zip(row.throughput, share, strict=True))
+        rates = (np.array([row.throughput for row in rows]) * alone).T
+        booked = {}
+        for row, rate, so_far in zip(rows, sum(rates, np.zeros(len(rows))).tolist(), progress, strict=True):
             standing = memory.jobs[row.id]
             isolated_from_now = Isolated(row.steps_left, max(rate, 0.0), so_far)
-            memory.jobs[row.id] = Standing(standing.time, standing.deficit, standing.done, isolated_from_now)
+            booked[row.id] = Standing(standing.time, standing.deficit, standing.done, isolated_from_now)
+        memory.jobs.update(booked)
         memory.allocation.update({row.id: tuple(line) for row, line in zip(rows, found.tolist(), strict=True)})
 
     def _solve(self, memory: ReleasedMemory, rows: list[JobRow]) -> Floats:
@@ -247,46 +259,48 @@ class ReleasedRounds:
             self._shuffler = self._shuffler.after(memory.shuffled)
             self._shuffler.shuffle(order)
             memory.shuffled = self._shuffler.drawn
-        allocation = memory.allocation
+        allocation, ids = memory.allocation, list(memory.jobs)
         left = list(self._workers)
         chosen = self._kept(view, memory)  # ours: the original knows no jobs that must not be preempted
         for job_id, kind in chosen.items():
             left[kind] -= view.job(job_id).gpus
-        taken = set(chosen)
+        if not ids:
+            return chosen
+        gpus, runs, promised = self._promises(view, memory)
+        times, deficits = figures(memory.jobs.values())
+        taken = [job_id in chosen for job_id in ids]
         for kind in order:
-            time = memory.worker_time[kind]
-            entries = []
-            for job_id, standing in memory.jobs.items():
-                known = self.known(view, job_id)
-                promised = allocation.get(job_id)
-                share = standing.time[kind] / time if time > 0 else 0.0
-                if promised is None or promised[kind] == 0 or known.rates[kind] <= 0:
-                    priority = 0.0
-                else:
-                    priority = promised[kind] / share if share > 0 else promised[kind] * 1e9
-                if (self.fifo and priority <= 0) or known.rates[kind] <= 0:
-                    continue
-                fraction = 0.0 if promised is None else promised[kind]
-                entries.append((priority, standing.deficit[kind], fraction, job_id, known.gpus))
-            entries.sort(key=lambda entry: entry[:3], reverse=True)
-            for _, _, _, job_id, gpus in entries:
-                if left[kind] == 0:
+            room = left[kind]
+            for place in ranked(promised[:, kind], times[:, kind], deficits[:, kind], memory.worker_time[kind],
+                                runs[:, kind], only_promised=self.fifo):  # fmt: skip
+                if room == 0:
                     break
-                if job_id not in taken and gpus <= left[kind]:
-                    left[kind] -= gpus
-                    taken.add(job_id)
-                    if job_id in allocation:
-                        chosen[job_id] = kind
+                if not taken[place] and gpus[place] <= room:
+                    room -= gpus[place]
+                    taken[place] = True
+                    if ids[place] in allocation:
+                        chosen[ids[place]] = kind
+            left[kind] = room
         return chosen
+
+    def _promises(self, view: View, memory: ReleasedMemory) -> tuple[list[int], NDArray[np.bool_], Floats]:
+        """GPUs of every job, where it runs at all, and the time it is promised there: the same until somebody comes,
+        goes or is promised something else."""
+        allocation = memory.allocation
+        given: list[object] = [*memory.jobs, *allocation, *allocation.values()]
+        if given != self._given:
+            known, nothing = [self.known(view, job_id) for job_id in memory.jobs], (0.0,) * len(self._kinds)
+            self._found = ([each.gpus for each in known], np.array([each.rates for each in known]) > 0,
+                           np.array([allocation.get(job_id, nothing) for job_id in memory.jobs]))  # fmt: skip
+            self._given = given
+        return self._found
 
     def _kept(self, view: View, memory: ReleasedMemory) -> dict[str, int]:
         """Jobs that keep their GPUs until they end, and the type they have them of."""
-        kept = {}
-        for job_id in memory.jobs:
-            job = view.job(job_id)
-            if not job.job.preemptible and (kind := gpu_type_of(view, job)) is not None:
-                kept[job_id] = self._kinds.index(kind)
-        return kept
+        job_of = view.job
+        held = [job for job in map(job_of, memory.jobs) if not job.job.preemptible]
+        types = {job.id: gpu_type_of(view, job) for job in held}
+        return {job_id: self._kinds.index(kind) for job_id, kind in types.items() if kind is not None}
 
     def _turn(self, view: View, memory: ReleasedMemory, job_id: str, kind: int, at: float, now: float) -> Turn:
         """Whole steps of one round; the job starts later where it is ahead of them and would end too early."""
@@ -309,14 +323,12 @@ class ReleasedRounds:
 
     def _stops(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
         plan: Plan = []
-        for job_id in memory.jobs:
-            job = view.job(job_id)
-            if job.movable:
-                turn = memory.turns.get(job_id)
-                assert job.placement is not None
+        for job in map(view.job, memory.jobs):
+            if job.placement is not None and job.movable:
+                turn = memory.turns.get(job.id)
                 resized = job.placement.gpus != job.gpus  # by somebody else: it starts again in its own size
                 if turn is None or turn.start_at > now + 1e-6 or resized:
-                    plan.append(Preempt(job_id))
+                    plan.append(Preempt(job.id))
         return plan
 
     def _starts(self, view: View, memory: ReleasedMemory, now: float, current: Span, stops: Plan) -> Plan:
@@ -325,8 +337,10 @@ class ReleasedRounds:
         stopped = {action.job for action in stops if isinstance(action, Preempt)}
         waking = current.end
         moves: list[tuple[int, str, bool]] = []
+        starting, job_of = False, view.job
         for job_id, turn in memory.turns.items():
-            job = view.job(job_id)
+            job = job_of(job_id)
+            starting |= job.state is State.STARTING
             if turn.start_at > now + 1e-6:
                 waking = min(waking, turn.start_at)
             elif job.state is State.WAITING:
@@ -334,6 +348,17 @@ class ReleasedRounds:
             elif job.movable and job_id not in stopped \
                     and gpu_type_of(view, job) != self._kinds[turn.kind]:  # fmt: skip
                 moves.append((-job.gpus, job_id, True))
+        if moves:
+            plan += self._moved(view, memory, moves, stopped)
+        # a round that begins late by a rounding may be as short as that: its last job ends any moment now
+        # and where nothing is heard yet of a job that was to start, a round of its last step is not looked at anew
+        plan.append(WakeAt(waking if waking > (now + _PATIENCE if starting else now) else now + _PATIENCE))
+        return plan
+
+    def _moved(self, view: View, memory: ReleasedMemory, moves: list[tuple[int, str, bool]],
+               stopped: set[str]) -> Plan:  # fmt: skip
+        """On GPUs that are free once those who stop or move have left theirs, the largest first."""
+        plan: Plan = []
         with view.free.trial() as free:
             for _, job_id, running in moves:
                 if running:
@@ -350,10 +375,6 @@ class ReleasedRounds:
                     continue
                 free.take(placement)
                 plan.append(Migrate(job_id, placement) if running else Start(job_id, placement))
-        # a round that begins late by a rounding may be as short as that: its last job ends any moment now
-        # and where nothing is heard yet of a job that was to start, a round of its last step is not looked at anew
-        starting = any(view.job(job_id).state is State.STARTING for job_id in memory.turns)
-        plan.append(WakeAt(waking if waking > (now + _PATIENCE if starting else now) else now + _PATIENCE))
         return plan
 
 

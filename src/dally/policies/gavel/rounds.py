@@ -73,10 +73,14 @@ def settled_in(view: View, running: dict[str, int], now: float) -> dict[str, int
     with them is lost, or they must not be preempted. And those that have not made progress yet on the GPUs they were
     given: to take those now would make them pay the loading again, and with rounds shorter than that nobody would ever
     get anywhere."""
-    return {job_id: column for job_id, column in running.items()
-            if (job := view.job(job_id)).placement is not None
-            and (not job.movable
-                 or (job.progress_from > job.last_change and job.progress_from >= now))}  # fmt: skip
+    found, job_of = {}, view.job
+    for job_id, column in running.items():
+        job = job_of(job_id)
+        if job.placement is None:
+            continue
+        if not job.movable or (job.progress_from >= now and job.progress_from > job.last_change):
+            found[job_id] = column
+    return found
 
 
 class Placer:
@@ -92,13 +96,14 @@ class Placer:
         after: dict[str, int] = {}
         moving: list[tuple[int, int, str]] = []
         leaving: list[ActiveJob] = []
-        for job_id in running:
-            job = view.job(job_id)
+        job_of, alike = view.job, len(self.columns.all) == 1  # one way to run: who is chosen has it already
+        for job_id, before in running.items():
+            job = job_of(job_id)
             if job.placement is None:
                 continue
             column = chosen.get(job_id)
-            if not job.movable:
-                after[job_id] = running[job_id] if column is None else column
+            if (alike and column is not None) or not job.movable:
+                after[job_id] = before if column is None else column
             elif column is None:
                 plan.append(Preempt(job_id))
                 leaving.append(job)
@@ -108,8 +113,7 @@ class Placer:
                 moving.append((-job.gpus, job.number, job_id))
                 leaving.append(job)
         for job_id in chosen:
-            job = view.job(job_id)
-            if job.state is State.WAITING:
+            if job_id not in after and (job := job_of(job_id)).state is State.WAITING:
                 moving.append((-job.gpus, job.number, job_id))
         if not moving:
             return plan, after

@@ -25,7 +25,12 @@ _PARAMETERS: dict[str, tuple[str, float | None]] = {
     "bf_job_part_count_reserve": ("bf_job_part_count_reserve", None),
     "default_queue_depth": ("default_queue_depth", None), "sched_interval": ("sched_interval", 1.0),
     "batch_sched_delay": ("batch_sched_delay", 1.0), "max_switch_wait": ("max_switch_wait", 1.0),
+    "bf_max_job_user": ("bf_max_job_user", None), "bf_max_job_part": ("bf_max_job_part", None),
+    "bf_max_job_user_part": ("bf_max_job_user_part", None), "partition_job_depth": ("partition_job_depth", None),
+    "bf_max_job_array_resv": ("bf_max_job_array_resv", None), "bf_min_age_reserve": ("bf_min_age_reserve", 1.0),
+    "bf_min_prio_reserve": ("bf_min_prio_reserve", None),
 }  # fmt: skip
+_SWITCHES = {"assoc_limit_stop": "limits_stop", "preempt_youngest_first": "youngest_first"}
 # Without effect here: a pass takes no time, so that nothing interrupts it and none comes too soon after another; batch
 # jobs are never tried when they are submitted, deferred or not.
 _TIMELESS = frozenset({"bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "bf_yield_rpc_cnt",
@@ -37,13 +42,17 @@ _TIMES = {"prioritymaxage": "max_age", "prioritydecayhalflife": "decay_half_life
           "prioritycalcperiod": "calc_period"}  # fmt: skip
 # Keys that say who runs when or where, and are not done: by name, and by how they begin.
 _NOT_DONE = frozenset({
-    "accountingstorageenforce", "completewait", "enforcepartlimits", "fairsharedampeningfactor", "jobsubmitplugins",
-    "licenses", "maxarraysize", "overtimelimit", "preemptexempttime", "preemptparameters", "topologyparam",
-    "federationparameters", "reservation",
+    "completewait", "jobsubmitplugins", "licenses", "overtimelimit", "topologyparam", "federationparameters",
+    "reservation",
 })  # fmt: skip
 _FAMILIES = ("priority", "sched", "preempt", "select", "topology", "bf_", "gang")
 _PARTITION_DONE = frozenset({"partitionname", "nodes", "prioritytier", "priorityjobfactor", "priority", "default",
-                             "defaulttime", "maxtime", "preemptmode"})  # fmt: skip
+                             "defaulttime", "maxtime", "preemptmode", "qos"})  # fmt: skip
+# What says which jobs it takes: those of a record were accepted. Exclusive nodes are in the record, too.
+_PARTITION_ACCEPTS = frozenset({"allowaccounts", "allowgroups", "allowqos", "denyaccounts", "denyqos", "maxnodes",
+                                "minnodes", "defmempercpu", "defmempernode", "maxmempercpu", "maxmempernode",
+                                "oversubscribe", "shared", "maxcpuspernode", "defcpupergpu", "defmempergpu",
+                                "jobdefaults"})  # fmt: skip
 _PARTITION_IDLE = frozenset({"state", "hidden", "alternate", "rootonly", "disablerootjobs", "allocnodes", "cpubind",
                              "reqresv", "suspendtime", "suspendtimeout", "resumetimeout", "powerdownonidle",
                              "tresbillingweights"})  # fmt: skip
@@ -67,6 +76,9 @@ class _Reader:
         self.default = EVERYWHERE
         self.weights: dict[str, int] = {}
         self.usual_weight = 1  # what NodeName=DEFAULT says
+        self.features: dict[str, list[str]] = {}  # feature → nodes
+        self.node_sets: dict[str, list[str]] = {}
+        self.by_feature: dict[str, str] = {}  # node set → the feature it is made of
         self.notes: dict[str, None] = {}
 
     def read(self, text: str) -> tuple[Settings, list[str]]:
@@ -78,16 +90,17 @@ class _Reader:
                 self._partition(dict(pairs), where)
             elif first == "nodename":
                 self._node(dict(pairs), where)
-            elif first not in ("nodeset", "downnodes", "frontendname"):
+            elif first == "nodeset":
+                self._node_set(dict(pairs), where)
+            elif first not in ("downnodes", "frontendname"):
                 for key, value in pairs:
                     self._key(key, value, where)
-            elif first == "nodeset":
-                self._say("NodeSet: partitions that name it have all nodes")
         if not any_line:
             raise UserError(f"policy 'slurm': {self.path} has no line of a slurm.conf")
         if self.found.get("topology") is None:
             self.found["topology"] = "flat"  # topology/none is Slurm's default
-        settings = replace(Settings(), **self.found, partitions=self.partitions, default_partition=self.default,
+        self.found.setdefault("enforced", False)  # AccountingStorageEnforce=none is Slurm's default
+        settings = replace(Settings(), **self.found, partitions=self._with_sets(), default_partition=self.default,
                            weights=self.weights)  # fmt: skip
         return settings, list(self.notes)
 
@@ -118,6 +131,8 @@ class _Reader:
                 target, unit = _PARAMETERS[name]
                 number = _number(given, where, name)
                 self.found[target] = int(number) if unit is None else number * unit
+            elif name in _SWITCHES:
+                self.found[_SWITCHES[name]] = True
             elif name and name not in _TIMELESS:
                 self._say(f"SchedulerParameters={name}{equals}{given} is not imitated")
 
@@ -132,6 +147,26 @@ class _Reader:
                 self.found["fair_tree"] = False
             elif flag != "FAIR_TREE":
                 self._say(f"PriorityFlags={flag} is not imitated")
+
+    def _dampening(self, value: str, where: str) -> None:
+        self.found["dampening"] = max(1.0, _number(value, where, "FairShareDampeningFactor"))
+
+    def _exempt_time(self, value: str, where: str) -> None:
+        longest = slurm_time(value, where, "PreemptExemptTime")
+        self.found["exempt_time"] = longest if math.isfinite(longest) else 0.0  # -1: no such time
+
+    def _preempt_parameters(self, value: str, where: str) -> None:
+        for name in filter(None, (part.strip() for part in value.split(","))):
+            if name.lower() == "youngest_first":
+                self.found["youngest_first"] = True
+            else:
+                self._say(f"PreemptParameters={name} is not imitated")
+
+    def _enforce(self, value: str, where: str) -> None:
+        words = {word.strip().lower() for word in value.split(",")}
+        self.found["enforced"] = bool(words & {"limits", "safe", "all"})
+        if not self.found["enforced"]:
+            self._say(f"AccountingStorageEnforce={value} does not have limits: none is enforced")
 
     def _favor_small(self, value: str, where: str) -> None:
         self.found["favor_small"] = value.lower() in ("yes", "true", "1")
@@ -180,8 +215,11 @@ class _Reader:
             name, nodes, tier, _whole(fields, "priorityjobfactor", where, base.job_factor),
             _limit(fields, "defaulttime", where, base.default_time),
             YEAR if (longest := _limit(fields, "maxtime", where, base.max_time)) is None else longest,
-            base.preemptable if not mode else mode != "OFF")  # fmt: skip
-        for key in sorted(set(fields) - _PARTITION_DONE - _PARTITION_IDLE):
+            base.preemptable if not mode else mode != "OFF", fields.get("qos", base.qos))  # fmt: skip
+        accepts = sorted(set(fields) & _PARTITION_ACCEPTS)
+        if accepts:
+            self._say(f"{', '.join(accepts)} of partitions turn nobody away: the jobs of a record were accepted")
+        for key in sorted(set(fields) - _PARTITION_DONE - _PARTITION_IDLE - _PARTITION_ACCEPTS):
             self._say(f"{key}={fields[key]} of partition {name} is not imitated")
         if fields.get("state", "UP").upper() != "UP":
             self._say(f"partition {name} is not up, and taken as if it were")
@@ -192,12 +230,35 @@ class _Reader:
         if fields.get("default", "").upper() == "YES":
             self.default = name
 
+    def _node_set(self, fields: dict[str, str], where: str) -> None:
+        if "nodes" in fields:
+            self.node_sets[fields["nodeset"]] = _expanded(fields["nodes"], where)
+        elif "feature" in fields:
+            self.by_feature[fields["nodeset"]] = fields["feature"]
+
+    def _with_sets(self) -> dict[str, Partition]:
+        """Partitions with the nodes of the node sets they name."""
+        sets = self.node_sets | {name: self.features.get(of, []) for name, of in self.by_feature.items()}
+        if not sets:
+            return self.partitions
+        found = {}
+        for name, each in self.partitions.items():
+            parts = [sets.get(part, [part]) for part in each.nodes or ()]
+            nodes = None if each.nodes is None else tuple(dict.fromkeys(node for part in parts for node in part))
+            found[name] = replace(each, nodes=nodes)
+        return found
+
     def _node(self, fields: dict[str, str], where: str) -> None:
         weight = _whole(fields, "weight", where, self.usual_weight)
         if fields["nodename"].upper() == "DEFAULT":
             self.usual_weight = weight
-        elif weight != 1:
-            self.weights.update(dict.fromkeys(_expanded(fields["nodename"], where), weight))
+            return
+        names = _expanded(fields["nodename"], where)
+        if weight != 1:
+            self.weights.update(dict.fromkeys(names, weight))
+        listed = fields.get("feature", fields.get("features", "")).split(",")
+        for feature in filter(None, map(str.strip, listed)):
+            self.features.setdefault(feature, []).extend(names)
 
 
 _KEYS: dict[str, Callable[[_Reader, str, str], None]] = {
@@ -205,7 +266,9 @@ _KEYS: dict[str, Callable[[_Reader, str, str], None]] = {
     "prioritytype": _Reader._priority_type, "priorityflags": _Reader._priority_flags,
     "priorityfavorsmall": _Reader._favor_small, "preempttype": _Reader._preempt_type,
     "preemptmode": _Reader._preempt_mode, "topologyplugin": _Reader._topology, "selecttype": _Reader._select,
-    "selecttypeparameters": _Reader._select_parameters,
+    "selecttypeparameters": _Reader._select_parameters, "fairsharedampeningfactor": _Reader._dampening,
+    "preemptexempttime": _Reader._exempt_time, "preemptparameters": _Reader._preempt_parameters,
+    "accountingstorageenforce": _Reader._enforce,
 }  # fmt: skip
 
 

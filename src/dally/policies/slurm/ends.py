@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.policies.slurm.nodes import Chosen, Nodes, RoomLater
 from dally.policies.slurm.settings import Partition
@@ -19,7 +18,7 @@ class End(NamedTuple):
 
     time: float
     job: str
-    placement: Placement
+    gpus: Chosen
     nodes: int
 
 
@@ -37,7 +36,7 @@ def will_run(nodes: Nodes, room: RoomLater, ends: Sequence[End], demand: Demand,
     there = [end for end in ends if end.nodes & allowed]
     for together in ([end] for end in there) if one_by_one else groups(there):
         for end in together:
-            room.give(end.placement)
+            room.give(end.gpus)
         if not any((room.at_least(each.gpus) & where).bit_count() >= each.nodes for each, where in wanted):
             continue
         chosen = nodes.find(room, demand, partition, allowed, near)

@@ -11,6 +11,8 @@ from dally.core.journal import Entry
 from dally.core.memory import Memory, Table
 from dally.policies.slurm.priority import NO_USAGE, Usage, decayed
 
+Held = tuple[int, int, int, float]  # jobs, GPUs, nodes, and GPUs × the end of the limit, summed
+NOTHING: Held = (0, 0, 0, 0.0)
 GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted)
 _NO_NEWS = (ev.TimerDue, ev.Measured, ev.Started, ev.LeaseEnded, pl.Wait, pl.WakeAt)
 
@@ -27,6 +29,9 @@ class SlurmMemory(Memory):
     usage: Table[str, Usage]
     fair: Table[str, float]  # fair-share factors as last calculated
     told: Table[str, bool]  # jobs that were told their planned start
+    held: Table[str, Held]  # what jobs that are counted together have (`limits.Bound.key`)
+    booked: Table[str, tuple[float, int, str]]  # who is counted there: end of its limit, nodes, GPU type, as counted
+    stopped: Table[str, bool]  # waiting jobs that were told of a limit in their way
 
 
 def note(memory: SlurmMemory, entries: Sequence[Entry]) -> None:
@@ -35,7 +40,7 @@ def note(memory: SlurmMemory, entries: Sequence[Entry]) -> None:
         memory.wanted = memory.changed = True
 
 
-def book(memory: SlurmMemory, who: str, gpus: int, now: float, half_life: float) -> None:
+def book(memory: SlurmMemory, who: str, gpus: float, now: float, half_life: float) -> None:
     """So many GPUs more (or less) are in use by an association from now on."""
     before = memory.usage.get(who, NO_USAGE)
     memory.usage[who] = (decayed(before, now, half_life), max(0.0, before[1] + gpus), now)

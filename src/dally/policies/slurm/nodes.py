@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from dally.core.free import FreeGpus, bits, lowest_gpus
+from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.topology import Topology
 from dally.policies.slurm.settings import Partition, Settings
 
+_KEPT = 4096  # jobs whose nodes are kept as bit sets
 Chosen = tuple[tuple[int, int], ...]  # (machine, GPUs)
 
 
@@ -25,6 +27,15 @@ class Shape(NamedTuple):
 
     nodes: int
     gpus: int  # per node, or in all
+
+
+class Reserved(NamedTuple):
+    """An advance reservation on the clock of the trace."""
+
+    name: str
+    begin: float
+    end: float
+    nodes: int
 
 
 class Room(Protocol):
@@ -75,13 +86,28 @@ class RoomLater:
     def free_on(self, machine: int) -> int:
         return self.counts[machine]
 
-    def give(self, placement: Placement) -> None:
-        for machine, mask in placement.slices:
-            before = self.counts[machine]
-            after = self.counts[machine] = before + mask.bit_count()
-            for gpus, members in self._sets.items():
-                if before < gpus <= after:
-                    self._sets[gpus] = members | 1 << machine
+    def give(self, gpus: Chosen) -> None:
+        counts, sets = self.counts, self._sets
+        for machine, more in gpus:
+            before = counts[machine]
+            after = counts[machine] = before + more
+            for size, members in sets.items():
+                if before < size <= after:
+                    sets[size] = members | 1 << machine
+
+
+BY_NODE = frozenset({"order", "last", "pack", "spread"})  # ways of choosing that know no switches
+
+
+def _by_node(how: str, room: Room, nodes: Iterable[int]) -> Iterable[int]:
+    """The order of nodes decides between equals."""
+    if how == "last":
+        return reversed(list(nodes))
+    if how == "pack":
+        return sorted(nodes, key=lambda node: room.free_on(node))
+    if how == "spread":
+        return sorted(nodes, key=lambda node: -room.free_on(node))
+    return nodes
 
 
 class Nodes:
@@ -102,6 +128,38 @@ class Nodes:
         self._of: dict[str, int] = {}
         self._shapes: dict[tuple[Demand, str, str], Shape | None] = {}
         self._by_weight = _by_weight(self._named(settings.weights), len(topology.machines))
+        self._held: dict[str, tuple[Placement, Chosen, int]] = {}
+        self.reserved = [Reserved(each.name, each.begin - settings.origin, each.end - settings.origin,
+                                  self._set(each.nodes)) for each in settings.accounts.reservations] \
+            if settings.origin is not None else []  # fmt: skip
+
+    def held(self, job_id: str, placement: Placement) -> tuple[Placement, Chosen, int]:
+        """A placement, its GPUs by machine, and its machines as a bit set; kept for as long as the job has it."""
+        kept = self._held.get(job_id)
+        if kept is not None and kept[0] is placement:  # objects
+            return kept
+        if len(self._held) > _KEPT:
+            self._held.clear()
+        found = self._held[job_id] = placement, counted(placement), nodes_of(placement.slices)
+        return found
+
+    # --- advance reservations ---------------------------------------------------------------------------------
+
+    def unreserved(self, job: Job, start: float, limit: float) -> int:
+        """Nodes that no advance reservation keeps from a job that would hold them for its whole limit: those of its
+        own, once it has begun, and of nobody else's."""
+        found = self.all
+        for each in self.reserved:
+            if each.name == job.reservation:
+                found &= each.nodes if each.begin <= start < each.end else 0
+            elif each.begin < start + limit and each.end > start:
+                found &= ~each.nodes
+        return found
+
+    def next_change(self, after: float) -> float | None:
+        """When the next of them begins or ends."""
+        times = [time for each in self.reserved for time in (each.begin, each.end) if time > after]
+        return min(times, default=None)
 
     # --- what is asked for ------------------------------------------------------------------------------------
 
@@ -109,12 +167,18 @@ class Nodes:
         """Its nodes, as a bit set."""
         found = self._of.get(partition.name)
         if found is None:
-            found = self.all
-            if partition.nodes is not None:
-                found = 0
-                for machine in self._named(dict.fromkeys(partition.nodes, 1)):
-                    found |= 1 << machine
+            unsaid = partition.nodes is None and partition.name in self.topology.sets
+            found = self.topology.among(partition.name) if unsaid else self._set(partition.nodes)
             self._of[partition.name] = found
+        return found
+
+    def _set(self, names: tuple[str, ...] | None) -> int:
+        """Nodes by name; None: all."""
+        if names is None:
+            return self.all
+        found = 0
+        for machine in self._named(dict.fromkeys(names, 1)):
+            found |= 1 << machine
         return found
 
     def _named(self, names: Mapping[str, int]) -> dict[int, int]:
@@ -212,7 +276,7 @@ class Nodes:
         if shape.nodes:
             if candidates.bit_count() < shape.nodes:
                 return None
-            order = self._order(candidates, shape.nodes, lambda some: some.bit_count() >= shape.nodes)
+            order = self._order(room, candidates, shape.nodes, lambda some: some.bit_count() >= shape.nodes)
             return tuple((m, shape.gpus) for m, _ in zip(order, range(shape.nodes), strict=False))
 
         def enough(some: int) -> bool:
@@ -221,7 +285,7 @@ class Nodes:
         if not enough(candidates):
             return None
         chosen, left = [], shape.gpus
-        for machine in self._order(candidates, 1, enough):
+        for machine in self._order(room, candidates, 1, enough):
             gpus = min(left, room.free_on(machine))
             chosen.append((machine, gpus))
             left -= gpus
@@ -229,7 +293,7 @@ class Nodes:
                 break
         return tuple(chosen)
 
-    def _order(self, candidates: int, nodes: int, enough: Callable[[int], bool]) -> Iterator[int]:
+    def _order(self, room: Room, candidates: int, nodes: int, enough: Callable[[int], bool]) -> Iterator[int]:
         """The candidates one by one, as far as somebody asks."""
         lightest, first = 0, 0
         for group in self._by_weight:
@@ -238,8 +302,8 @@ class Nodes:
                 if enough(lightest):
                     break
         yield from bits(first)  # all of those that are lighter than the last group that is needed
-        if self.settings.topology == "order":
-            yield from bits(lightest & ~first)
+        if self.settings.topology in BY_NODE:
+            yield from _by_node(self.settings.topology, room, bits(lightest & ~first))
             return
         wanted = nodes - first.bit_count()
         leaves = self._members[self.leaf_level] if self.settings.topology == "tree" else _runs(lightest)
@@ -353,6 +417,11 @@ def _by_weight(weights: Mapping[int, int], machines: int) -> list[int]:
         weight = weights.get(machine, 1)
         groups[weight] = groups.get(weight, 0) | 1 << machine
     return [groups[weight] for weight in sorted(groups)]
+
+
+def counted(placement: Placement) -> Chosen:
+    """Its GPUs by machine."""
+    return tuple((machine, mask.bit_count()) for machine, mask in placement.slices)
 
 
 def nodes_of(chosen: Iterable[tuple[int, int]]) -> int:

@@ -26,7 +26,8 @@ def decayed(usage: Usage, now: float, half_life: float) -> float:
     return used * kept + rate * (1.0 - kept) * half_life / math.log(2.0)
 
 
-def fair_shares(used: Mapping[str, float], shares: Mapping[str, float], tree: bool) -> dict[str, float]:
+def fair_shares(used: Mapping[str, float], shares: Mapping[str, float], tree: bool,
+                dampening: float = 1.0) -> dict[str, float]:  # fmt: skip
     """The fair-share factor of each association, 0 … 1, all of them at one level.
 
     Fair Tree, Slurm's default, is a ranking by shares over usage: the best has 1, the last of n has 1/n, and equals
@@ -37,7 +38,7 @@ def fair_shares(used: Mapping[str, float], shares: Mapping[str, float], tree: bo
     part = {name: shares.get(name, 1.0) / total_shares if total_shares else 0.0 for name in used}
     taken = {name: amount / total_used if total_used else 0.0 for name, amount in used.items()}
     if not tree:
-        return {name: 2.0 ** -(taken[name] / part[name]) if part[name] else 0.0 for name in used}
+        return {name: 2.0 ** -(taken[name] / part[name] / dampening) if part[name] else 0.0 for name in used}
     level = {name: part[name] / taken[name] if taken[name] else math.inf if part[name] else 0.0 for name in used}
     ordered = sorted(used, key=lambda name: -level[name])
     factors: dict[str, float] = {}

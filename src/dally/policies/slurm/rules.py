@@ -1,4 +1,4 @@
-"""What follows from the configuration for a single job: its partition, its limit, who is less than it is."""
+"""What follows from the configuration for a single job: its partition, QOS and limits, who is less than it is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Container, Mapping
 
 from dally.core.active import ActiveJob
 from dally.core.job import Job
+from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.core.reasons import Reason
+from dally.policies.slurm.accounts import ROOT, Qos
+from dally.policies.slurm.limits import Bound, Limiter, Need, book_held, in_the_way
 from dally.policies.slurm.memory import SlurmMemory, book
-from dally.policies.slurm.priority import association, normalised, priority
+from dally.policies.slurm.priority import association, fair_shares, normalised, priority
 from dally.policies.slurm.settings import YEAR, Partition, Settings
+from dally.policies.slurm.sharetree import leaf, tree_shares
 
 MINUTE = 60.0
 
@@ -23,14 +28,30 @@ class SlurmRules:
                  own_priority: str) -> None:  # fmt: skip
         self.settings, self.tenant, self.qos, self.shares = settings, tenant, qos, shares
         self.own_priority = own_priority
+        self._named: dict[str, Partition] = {}
         self._factors = [each.job_factor for each in settings.partitions.values()]
+        accounts = settings.accounts
+        self.limiter = Limiter(accounts if settings.enforced else accounts.unlimited())
+        self.tree = settings.accounts_tree or bool(accounts.associations)
+        self.known_qos = accounts.qos
+        self.levels = _levels({name: each.preempt for name, each in accounts.qos.items()})
+        self.lists = any(self.levels.values())  # whether QOS say which others they preempt
 
     def partition(self, job: ActiveJob) -> Partition:
         return self._partition(job.job)
 
     def _partition(self, job: Job) -> Partition:
         """The one it was submitted to; its tenant where it does not say and tenants are partitions."""
+        if job.partition is not None and not self.settings.partitions and self.tenant == "partition":
+            return self._unconfigured(job.partition)
         return self.settings.partition(job.partition or (job.tenant if self.tenant == "partition" else None))
+
+    def _unconfigured(self, name: str) -> Partition:
+        """Where nothing is configured, the partitions are those that jobs name: the machines called so."""
+        found = self._named.get(name)
+        if found is None:
+            found = self._named[name] = Partition(name)
+        return found
 
     def tier(self, job: Job) -> int:
         return self._partition(job).tier
@@ -42,7 +63,63 @@ class SlurmRules:
         return self.tier(job)
 
     def _qos(self, job: Job) -> int:
-        return self.qos.get(job.tenant, 0) if self.tenant == "qos" and job.tenant is not None else 0
+        """The priority of its QOS; where a dump says which QOS preempt which, how many steps that goes down."""
+        own = self._known(job)
+        if own is not None:
+            return self.levels[own.name] if self.settings.preempt == "qos" and self.lists else own.priority
+        return self.qos.get(self.qos_of(job) or "", 0)
+
+    def _known(self, job: Job) -> Qos | None:
+        """Its QOS, where a dump describes it."""
+        return self.known_qos.get(self.qos_of(job) or "") if self.known_qos else None
+
+    def qos_of(self, job: Job) -> str | None:
+        if job.qos is not None and (job.qos in self.known_qos or self.tenant != "qos"):
+            return job.qos
+        return job.tenant if self.tenant == "qos" else None
+
+    def account_of(self, job: Job) -> str | None:
+        """Its tenant, unless that is where it was submitted to."""
+        return job.tenant if self.tenant == "account" or (self.tenant == "partition" and job.partition is not None
+                                                          and job.tenant != job.partition) else None  # fmt: skip
+
+    def association(self, job: Job) -> str:
+        """Whose usage it is: the user's, in its account where users are under accounts."""
+        if not self.tree:
+            own = association(job)
+            if self.settings.parents:
+                return f"account {self.account_of(job)}"
+            return f"{own} in {self._partition(job).name}" if self.settings.by_partition else own
+        return leaf(self.account_of(job) or ROOT, job.user or "nobody")
+
+    def factors(self, used: Mapping[str, float]) -> dict[str, float]:
+        """Fair-share factors, 0 … 1, by association."""
+        settings = self.settings
+        if self.tree:
+            return tree_shares(used, settings.accounts, settings.fair_tree, settings.dampening)
+        return fair_shares(used, self.shares, settings.fair_tree, settings.dampening)
+
+    # --- limits of those who share -----------------------------------------------------------------------------
+
+    def bounds(self, job: Job) -> tuple[Bound, ...]:
+        if not self.limiter.any and job.throttle is None:
+            return ()
+        return self.limiter.bounds(job, self.account_of(job), self.qos_of(job), self._partition(job).qos)
+
+    def stopped(self, memory: SlurmMemory, view: View, job: ActiveJob, now: float) -> Reason | None:
+        """The limit that keeps it from starting now, whatever is free."""
+        bounds = self.bounds(job.job)
+        return in_the_way(memory, bounds, self._need(view, job, None), now) if bounds else None
+
+    def _need(self, view: View, job: ActiveJob, placement: Placement | None) -> Need:
+        kind, nodes = job.demand.gpu_type, job.demand.nodes
+        if placement is not None:
+            kind = kind or view.topology.machines[placement.slices[0][0]].gpu_type
+            nodes = nodes or len(placement.slices)
+        elif kind is None and len(view.topology.gpu_types) == 1:
+            kind = view.topology.gpu_types[0]
+        most = max((machine.gpus for machine in view.topology.machines), default=1)
+        return Need(job.gpus, nodes or -(-job.gpus // most), self.limit(view, job), kind)
 
     def limit(self, view: View, job: ActiveJob) -> float:
         """Its time limit in seconds: what it declares, in whole minutes as Slurm keeps it; else what is estimated of
@@ -65,33 +142,101 @@ class SlurmRules:
             return own
         partition = self.partition(job)
         most = max((machine.gpus for machine in view.topology.machines), default=1)
-        fair = memory.fair.get(association(job.job), 1.0)
+        fair = memory.fair.get(self.association(job.job), 1.0) if self.settings.weight_fairshare else 1.0
         return priority(self.settings, job.job, -(-job.gpus // most), view.topology, memory.calculated, fair,
                         normalised(self._factors, partition.job_factor),
-                        normalised(self.qos.values(), self._qos(job.job)), own)  # fmt: skip
+                        self._qos_factor(job.job), own)  # fmt: skip
 
-    def lesser(self, view: View, memory: SlurmMemory, job: ActiveJob, gone: Container[str]) -> list[ActiveJob]:
-        """Running jobs it may preempt, the least first: of a lower tier or QOS; the last started of equals first."""
-        mine = self.level(job.job)
+    def _qos_factor(self, job: Job) -> float:
+        if self.known_qos:
+            own = self._known(job)
+            return normalised((each.priority for each in self.known_qos.values()), own.priority if own else 0)
+        return normalised(self.qos.values(), self.qos.get(self.qos_of(job) or "", 0))
+
+    def lesser(self, view: View, memory: SlurmMemory, job: ActiveJob, gone: Container[str],
+               now: float) -> list[ActiveJob]:  # fmt: skip
+        """Running jobs it may preempt, the least first: of a lower tier, of a QOS its own preempts, or of a lower one
+        where nobody says which; the last started of equals first."""
         found = []
         for job_id in memory.limits:
             other = view.job(job_id)
-            if (job_id not in gone and other.movable and other.placement is not None and self.level(other.job) < mine
-                    and self.partition(other).preemptable):  # fmt: skip
-                found.append(other)
-        found.sort(key=lambda each: (self.level(each.job), self.priority(view, memory, each), -each.last_change,
-                                     -each.number))  # fmt: skip
+            if (job_id not in gone and other.movable and other.placement is not None
+                    and self._preempts(job.job, other.job) and self.partition(other).preemptable):  # fmt: skip
+                until = other.last_change + self._exempt(other.job)
+                if until <= now:
+                    found.append(other)
+                else:  # it will be asked again then
+                    memory.timer = min(memory.timer, until)
+        if self.settings.youngest_first:
+            found.sort(key=lambda each: (-each.last_change, -each.number))
+        else:
+            found.sort(key=lambda each: (self.level(each.job), self.priority(view, memory, each), -each.last_change,
+                                         -each.number))  # fmt: skip
         return found
+
+    def _preempts(self, job: Job, other: Job) -> bool:
+        if self.settings.preempt == "qos" and self.lists:
+            mine = self._known(job)
+            return mine is not None and self.qos_of(other) in mine.preempt
+        return self.level(other) < self.level(job)
+
+    def _exempt(self, job: Job) -> float:
+        own = self._known(job)
+        return (own.exempt_time if own else 0.0) or self.settings.exempt_time
+
+    def reserves(self, job: ActiveJob, view: View, memory: SlurmMemory, now: float) -> bool:
+        """Whether nodes may be reserved for it."""
+        settings, own = self.settings, self._known(job.job)
+        if own is not None and not own.reserves:
+            return False
+        if settings.bf_min_age_reserve and now - job.job.submit_time < settings.bf_min_age_reserve:
+            return False
+        return not settings.bf_min_prio_reserve or self.priority(view, memory, job) >= settings.bf_min_prio_reserve
 
     # --- who has GPUs ----------------------------------------------------------------------------------------
 
-    def began(self, memory: SlurmMemory, view: View, job: ActiveJob, now: float, since: float) -> None:
+    def began(self, memory: SlurmMemory, view: View, job: ActiveJob, placement: Placement | None, now: float,
+              since: float) -> None:  # fmt: skip
         """It has had GPUs since then."""
-        if job.id not in memory.limits and self.settings.weight_fairshare:
-            book(memory, association(job.job), job.gpus, now, self.settings.decay_half_life)
-        memory.limits[job.id] = since + self.limit(view, job)
+        end = since + self.limit(view, job)
+        if job.id not in memory.limits:
+            if self.settings.weight_fairshare:
+                book(memory, self.association(job.job), self._billed(job), now, self.settings.decay_half_life)
+            bounds = self.bounds(job.job)
+            if bounds:
+                need = self._need(view, job, placement)
+                book_held(memory, bounds, need, end, 1)
+                memory.booked[job.id] = end, need.nodes, need.gpu_type or ""
+        memory.limits[job.id] = end
 
     def ended(self, memory: SlurmMemory, view: View, job_id: str, now: float) -> None:
-        if memory.limits.pop(job_id, None) is not None and self.settings.weight_fairshare:
-            job = view.job(job_id)
-            book(memory, association(job.job), -job.gpus, now, self.settings.decay_half_life)
+        memory.stopped.pop(job_id, None)
+        if memory.limits.pop(job_id, None) is None:
+            return
+        job = view.job(job_id)
+        if self.settings.weight_fairshare:
+            book(memory, self.association(job.job), -self._billed(job), now, self.settings.decay_half_life)
+        if job_id in memory.booked:
+            end, nodes, kind = memory.booked.pop(job_id)
+            book_held(memory, self.bounds(job.job), Need(job.gpus, nodes, 0.0, kind or None), end, -1)
+
+    def _billed(self, job: ActiveJob) -> float:
+        own = self._known(job.job)
+        return job.gpus * own.usage_factor if own is not None else float(job.gpus)
+
+
+def _levels(preempt: Mapping[str, frozenset[str]]) -> dict[str, int]:
+    """By QOS, how many steps its preempting goes down; one that preempts itself through others stops there."""
+    found: dict[str, int] = {}
+
+    def level(name: str, above: frozenset[str]) -> int:
+        if name not in found:
+            lower = [level(other, above | {name}) for other in preempt.get(name, ()) if other not in above | {name}]
+            if above:
+                return 1 + max(lower) if lower else 0
+            found[name] = 1 + max(lower) if lower else 0
+        return found[name]
+
+    for name in preempt:
+        level(name, frozenset())
+    return found

@@ -15,11 +15,8 @@ from dally.core.plan import Plan, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import State
-from dally.policies.tiresias.memory import PaperMemory, Placing, Service
-
-
-class ContinuousMemory(PaperMemory):
-    next_look: float = 0.0  # when the indexes of running jobs are worked out again
+from dally.policies.tiresias.memory import Placing, Service
+from dally.policies.tiresias.remembered import ContinuousMemory
 
 
 class Continuous:

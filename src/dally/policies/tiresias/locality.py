@@ -45,12 +45,12 @@ class Lanes:
         bucket = self.buckets.get(lane)
         if bucket is None:
             bucket = self.buckets[lane] = Bucket(job.demand, _STANDS_STILL)
-        bucket.entries.add(entry)
+        bucket.add(entry)
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         lane = self._where.pop(job.id)
         bucket = self.buckets[lane]
-        bucket.entries.remove(entry)
+        bucket.remove(entry)
         if not bucket.entries:
             del self.buckets[lane]
 

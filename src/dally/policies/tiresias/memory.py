@@ -1,9 +1,8 @@
-"""What every form of Tiresias but the released one remembers of its jobs beyond their order: on how many machines they
-run, what their ends taught about placement and about total GPU time, and who has not been told yet why it waits."""
+"""What every form of Tiresias but the released one makes of what it remembers: where gangs go, what total GPU times are
+like, and who has not been told yet why it waits."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
@@ -11,7 +10,6 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.journal import Entry
-from dally.core.memory import Memory, Table
 from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.states import State
@@ -19,20 +17,12 @@ from dally.policies.greedy import plan_by_rank
 from dally.policies.placing import Rule
 from dally.policies.tiresias.gittins import Distribution
 from dally.policies.tiresias.locality import Lanes, plan_with_locality
-from dally.policies.tiresias.profile import Packing, Seen
+from dally.policies.tiresias.profile import Packing
+from dally.policies.tiresias.remembered import PaperMemory
 
 ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
 GOES = (*ENDS, ev.Held)  # what takes a job out of the queue for good, or until it is released
 BACK = (ev.Yielded, ev.Interrupted, ev.StartFailed)  # what sends a job back to the queue
-
-
-class PaperMemory(Memory):
-    planned: float = -math.inf  # when a plan was last made
-    machines: Table[str, int]  # gangs that run → on how many machines they were measured
-    seen: Table[str, Seen]  # model → what its gangs showed
-    unexplained: Table[str, bool]  # began to wait, or to wait for something else, and nobody has said why yet
-    totals: Table[str, float]  # jobs that ended → GPU-seconds they took, in the order of their ends
-    fitted: int = 0  # so many of the totals, the first ones, are in the distribution that counts
 
 
 def answers(planned: float, now: float, entries: Sequence[Entry]) -> bool:

@@ -17,44 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.journal import Entry
-from dally.core.memory import Order, Table
 from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import ENDED, State
-from dally.policies.tiresias.memory import BACK, GOES, PaperMemory, Placing, Service, answers
+from dally.policies.tiresias.memory import BACK, GOES, Placing, Service, answers
+from dally.policies.tiresias.remembered import QueuesMemory, Standing
 
 LOOKS = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
 
 
-class Standing(NamedTuple):
-    """Where a job stands, and when it moves on by itself."""
-
-    queue: int = 0
-    start: float = math.inf  # its place in the order of starts
-    restart: float = 0.0  # service it had had at its last promotion
-    restart_executed: float = 0.0  # and time it had executed
-    running: bool = False
-    promoted: bool = False  # until it is demoted again
-    due: float | None = None  # its demotion, while it runs, or promotion, while it waits
-    look: float | None = None  # when its index is to be worked out again
-
-
 _NOTHING_DUE = Standing()
-
-Due = tuple[float, int, str]  # time, order of arrival, job
-
-
-class QueuesMemory(PaperMemory):
-    standings: Table[str, Standing]
-    due: Order[Due]  # demotions and promotions, as the standings have them
-    looks: Order[Due]  # likewise
-
 
 class Queues:
     """Queues by attained service; `service` is None for least attained service, else the Gittins index decides."""

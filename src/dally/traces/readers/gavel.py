@@ -32,7 +32,7 @@ def _recognises(source: Source) -> bool:
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "Gavel trace")
     index = -1
-    for line, text in enumerate(source.text.split("\n"), start=1):
+    for line, text in enumerate(source.lines(), start=1):
         if not text.strip() or text.startswith("#"):
             continue
         index += 1

@@ -15,10 +15,12 @@ START_TAKEN = "start missing: taken from the end and the run time"
 # done: it failed. RUNNING and PENDING are jobs the log caught alive.
 ENDINGS = {"COMPLETED": Ending.COMPLETED, "CANCELLED": Ending.CANCELLED, "FAILED": Ending.FAILED,
            "TIMEOUT": Ending.FAILED, "NODE_FAIL": Ending.FAILED, "OUT_OF_MEMORY": Ending.FAILED,
-           "BOOT_FAIL": Ending.FAILED, "DEADLINE": Ending.FAILED, "PREEMPTED": Ending.CANCELLED,
-           "REQUEUED": Ending.CANCELLED, "REVOKED": Ending.CANCELLED}  # fmt: skip
-ALIVE = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "RESIZING", "CONFIGURING", "STOPPED"})
-WAITING = frozenset({"PENDING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+           "BOOT_FAIL": Ending.FAILED, "DEADLINE": Ending.FAILED, "LAUNCH_FAILED": Ending.FAILED,
+           "RECONFIG_FAIL": Ending.FAILED, "PREEMPTED": Ending.CANCELLED, "REQUEUED": Ending.CANCELLED,
+           "REVOKED": Ending.CANCELLED}  # fmt: skip
+ALIVE = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "RESIZING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT",
+                   "EXPEDITING", "POWER_UP_NODE", "UPDATE_DB"})  # fmt: skip
+WAITING = frozenset({"PENDING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
 class Life(NamedTuple):

@@ -10,7 +10,7 @@ from dally.core.errors import UserError
 from dally.traces.assembly import Assembly
 from dally.traces.readers.lifecycle import ALIVE
 from dally.traces.readers.reader import Reader
-from dally.traces.readers.slurm import Record, add_records, gpus_in, gpus_of_command
+from dally.traces.readers.slurm import Record, add_records, gpus_in, gpus_of_command, throttle_of, waits_for
 from dally.traces.source import Source
 from dally.traces.times import known, number
 from dally.traces.trace import Trace
@@ -72,15 +72,16 @@ def _read(source: Source) -> Trace:
     jobs = _jobs(source)
     if jobs is None:
         raise UserError(f"{source.shown} is not what sacct --json prints: it has no list of jobs")
-    add_records(assembly, _records(assembly, jobs))
+    add_records(assembly, _records(assembly, jobs, _positive(source.json().get("last_update"))))
     assembly.zoned = True  # the times are seconds since 1970
     return assembly.finish(from_first=True, wall_clock=True)
 
 
-def _records(assembly: Assembly, jobs: list[Any]) -> Iterator[Record]:
+def _records(assembly: Assembly, jobs: list[Any], asked_at: float | None) -> Iterator[Record]:
+    """`asked_at`: when the controller was asked; jobs that ran then have run until then."""
     for index, job in enumerate(jobs):
         if isinstance(job, dict) and _is_controllers(job):
-            yield _controllers(job, index)
+            yield _controllers(job, index, asked_at)
             continue
         if not isinstance(job, dict) or not isinstance(job.get("time"), dict):
             assembly.drop("entry that is not a job")
@@ -105,37 +106,60 @@ def _records(assembly: Assembly, jobs: list[Any]) -> Iterator[Record]:
             name=known(job.get("name")), partition=known(job.get("partition")), qos=known(job.get("qos")),
             node_count=int(_number(job.get("allocation_nodes")) or 0) or None,
             constraint=known(job.get("constraints")), exclusive=_exclusive(job),
+            after=known(job.get("dependency")) or waits_for(known(job.get("submit_line"))),
+            throttle=throttle_of(known(job.get("submit_line"))), reservation=_reservation(job),
         )  # fmt: skip
 
 
-def _controllers(job: dict[str, Any], index: int) -> Record:
+def _controllers(job: dict[str, Any], index: int, asked_at: float | None) -> Record:
     """A job as slurmctld knows it: also those that wait or run."""
     submit, eligible, start, end = (_positive(job.get(f"{key}_time")) for key in ("submit", "eligible", "start", "end"))
     state = _state(job.get("job_state"))
     if state in ALIVE:
         end = None  # where its limit would end it
-    nodes = _number(job.get("node_count")) or 1.0
-    asked, given = gpus_in(str(job.get("tres_req_str") or "")), gpus_in(str(job.get("tres_alloc_str") or ""))
-    per_node = gpus_in(str(job.get("tres_per_node") or ""))
-    per_job = gpus_in(str(job.get("tres_per_job") or ""))
+    nodes, tasks = _number(job.get("node_count")) or 1.0, _number(job.get("tasks")) or 1.0
+    asked, given, per_node, per_job, per_task, per_socket = (
+        gpus_in(str(job.get(f"tres_{key}") or ""))
+        for key in ("req_str", "alloc_str", "per_node", "per_job", "per_task", "per_socket")
+    )
+    sockets = nodes * (_number(job.get("sockets_per_node")) or 1.0)
+    had = _had(job.get("gres_detail"))
     minutes = _number(job.get("time_limit"))
-    elapsed = end - start if start is not None and end is not None else None
+    until = asked_at if state in ALIVE else end
+    elapsed = max(0.0, until - start) if start is not None and until is not None else None
     return Record(
         _controllers_name(job, index), None, state, submit, start, end, elapsed,
-        given[0] or asked[0] or per_job[0] or per_node[0] * nodes or None,
-        gpu_type=asked[1] or per_job[1] or per_node[1] or given[1],
+        had[0] or given[0] or asked[0] or per_job[0] or per_node[0] * nodes or per_task[0] * tasks
+        or per_socket[0] * sockets or None,
+        gpu_type=asked[1] or per_job[1] or per_node[1] or per_task[1] or per_socket[1] or given[1] or had[1],
         limit=minutes * 60 if minutes is not None and minutes > 0 else None, nodes=known(job.get("nodes")),
         user=known(job.get("user_name")), tenant=known(job.get("account")) or known(job.get("partition")),
         priority=int(_number(job.get("priority")) or 0), eligible=eligible,
         name=known(job.get("name")), partition=known(job.get("partition")), qos=known(job.get("qos")),
         node_count=int(nodes), constraint=known(job.get("features")), exclusive=_exclusive(job),
+        after=known(job.get("dependency")), throttle=int(_number(job.get("array_max_tasks")) or 0) or None,
+        reservation=_reservation(job),
     )  # fmt: skip
+
+
+def _had(details: Any) -> tuple[float, str | None]:
+    """GPUs a job has on its nodes, `["gpu:h100:4(IDX:0-3)", …]`, one entry for each node: what counts where the cluster
+    does not account for GPUs, whatever they were asked for by."""
+    found = [gpus_in(part) for part in details if isinstance(part, str)] if isinstance(details, list) else []
+    kinds = {kind for _, kind in found if kind is not None}
+    return sum(count for count, _ in found), kinds.pop() if len(kinds) == 1 else None
 
 
 def _exclusive(job: dict[str, Any]) -> bool:
     """`exclusive` is a list of flags since 23.11; before, `shared` said "none"."""
     flags = job.get("exclusive")
     return flags is True or (isinstance(flags, list) and "true" in flags) or job.get("shared") in ("none", ["none"])
+
+
+def _reservation(job: dict[str, Any]) -> str | None:
+    """A name, or {id, name} as the accounting has it."""
+    found = job.get("reservation", job.get("resv_name"))
+    return known(found.get("name") if isinstance(found, dict) else found)
 
 
 def _controllers_name(job: dict[str, Any], index: int) -> str:

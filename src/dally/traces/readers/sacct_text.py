@@ -1,14 +1,16 @@
-"""Reads what `sacct -P` prints: fields in any order and selection, with any delimiter, with or without a header."""
+"""Reads what `sacct` prints: any columns in any order, with any delimiter or padded, with or without a header."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from dally.core.errors import UserError
 from dally.traces.assembly import SHORT_ROW, Assembly
+from dally.traces.readers.lifecycle import ALIVE, ENDINGS, WAITING
 from dally.traces.readers.reader import Reader
 from dally.traces.readers.sacct_lines import Dialect, dialect_of, records_of
-from dally.traces.readers.slurm import Record, add_records, gpus_in, gpus_of_command
+from dally.traces.readers.slurm import Record, add_records, gpus_in, gpus_of_command, throttle_of, waits_for
 from dally.traces.source import Source
 from dally.traces.times import days_and_months, elapsed, known, moment, number, slashed
 from dally.traces.trace import Trace
@@ -16,7 +18,9 @@ from dally.traces.trace import Trace
 _GPU_COLUMNS = ("alloctres", "reqtres", "allocgres", "reqgres")
 _TELLS_GPUS = (*_GPU_COLUMNS, "submitline")
 _NEEDED = ("jobid", "submit", "start", "end", "state")
+_STATES = ENDINGS.keys() | ALIVE | WAITING
 ARRAY = "an array of jobs that never started"
+CUT = "its GPUs are cut off at the end of a padded column: ask sacct for -P, or AllocTRES%200"
 
 
 def _recognises(source: Source) -> bool:
@@ -44,55 +48,91 @@ def _read(source: Source) -> Trace:
 
 
 def _records(assembly: Assembly, source: Source, dialect: Dialect) -> Iterator[Record]:
-    columns, steps = dialect.columns, 0
+    columns, steps, others = dialect.columns, 0, 0
     width = 1 + max(columns[name] for name in _NEEDED)
     day_first = _day_first(assembly, source, dialect)
+    fields: list[str] = []
 
-    def field(fields: list[str], *names: str) -> str | None:
-        at = next((columns[name] for name in names if name in columns), None)
-        return known(fields[at]) if at is not None and at < len(fields) else None
+    def at(*names: str) -> int:
+        """Where the first of these columns is that the dump has; −1: it has none."""
+        return next((columns[name] for name in names if name in columns), -1)
 
-    def when(fields: list[str], column: str) -> tuple[float, bool] | None:
-        text = field(fields, column) or ""
+    def field(index: int) -> str | None:
+        return known(fields[index]) if 0 <= index < len(fields) else None
+
+    def label(index: int) -> str | None:
+        """A name, in one copy: thousands of rows have the same."""
+        text = field(index)
+        return None if text is None else sys.intern(text)
+
+    def when(index: int) -> tuple[float, bool] | None:
+        text = field(index) or ""
         return moment(text if day_first is None else slashed(text, day_first))
 
+    job_id, state, command = columns["jobid"], columns["state"], at("submitline")
+    moments = at("submit"), at("eligible"), at("start"), at("end")
+    tres = [(at(name), name == "reqgres") for name in _GPU_COLUMNS if name in columns]
+    types = [at(name) for name in ("reqtres", "reqgres", "alloctres", "allocgres") if name in columns]
+    count, shape = at("nnodes", "allocnodes", "reqnodes"), at("allocnodes", "nnodes", "reqnodes")
+    minutes, limit, seconds, ran = at("timelimitraw"), at("timelimit"), at("elapsedraw"), at("elapsed")
+    user, tenant, name, partition = at("user"), at("account", "partition"), at("jobname"), at("partition")
+    nodes, features, reservation, qos = at("nodelist"), at("constraints"), at("reservation"), at("qos")
+    after, suspended, priority = at("dependency", "dependencies"), at("suspended"), at("priority")
     for line, fields in records_of(source, dialect):
         if len(fields) < width:
             assembly.drop(SHORT_ROW, line)
             continue
-        name = fields[columns["jobid"]].strip()
-        if "." in name:
+        job = fields[job_id].strip()
+        if "." in job:
             steps += 1
             continue
-        if "[" in name:
-            assembly.drop(ARRAY, line, name)
+        others += 1
+        if "[" in job:
+            assembly.drop(ARRAY, line, job)
             continue
-        submit, eligible, start, end = (when(fields, name) for name in ("submit", "eligible", "start", "end"))
+        submit, eligible, start, end = (when(index) for index in moments)
         if submit is not None:
             assembly.zoned = submit[1]
-        minutes = number(field(fields, "timelimitraw"))
-        priority = number(field(fields, "priority"))
-        asked = {column: gpus_in(field(fields, column) or "") for column in _GPU_COLUMNS}
-        nodes = number(field(fields, "nnodes", "allocnodes", "reqnodes")) or 1.0
+        asked, had = field(command), number(field(count)) or 1.0
         # ReqGRES repeats `--gres`, which is per node; the other columns are totals.
-        counts = [asked[c][0] * (int(max(1.0, nodes)) if c == "reqgres" else 1) for c in _GPU_COLUMNS]
-        told = next((count for count in counts if count), None) or gpus_of_command(field(fields, "submitline"), nodes)
+        told = next((gpus * (int(max(1.0, had)) if per_node else 1) for index, per_node in tres
+                     if (gpus := gpus_in(field(index) or "")[0])), None) or gpus_of_command(asked, had)  # fmt: skip
+        if not told and dialect.spans and any((field(index) or "").endswith("+") for index, _ in tres):
+            assembly.drop(CUT, line, job)
+            continue
+        most, rank = number(field(minutes)), number(field(priority))
         yield Record(
-            name, line, fields[columns["state"]].split(" ")[0].strip("+").upper(),
-            submit and submit[0], start and start[0], end and end[0],
-            elapsed(field(fields, "elapsedraw") or field(fields, "elapsed")),
-            told or None,
-            gpu_type=asked["reqtres"][1] or asked["reqgres"][1] or asked["alloctres"][1] or asked["allocgres"][1],
-            limit=minutes * 60 if minutes is not None else elapsed(field(fields, "timelimit")),
-            nodes=field(fields, "nodelist"), user=field(fields, "user"),
-            tenant=field(fields, "account", "partition"), priority=int(priority) if priority is not None else 0,
-            eligible=eligible and eligible[0], suspended=elapsed(field(fields, "suspended")) or 0.0,
-            name=field(fields, "jobname"), partition=field(fields, "partition"), qos=field(fields, "qos"),
-            node_count=int(number(field(fields, "allocnodes", "nnodes", "reqnodes")) or 0) or None,
-            constraint=field(fields, "constraints"),
+            job, line, _state(fields[state]), submit and submit[0], start and start[0], end and end[0],
+            elapsed(field(seconds) or field(ran)), told or None,
+            gpu_type=next((kind for index in types if (kind := gpus_in(field(index) or "")[1])), None),
+            limit=most * 60 if most is not None else elapsed(field(limit)),
+            nodes=label(nodes), user=label(user), tenant=label(tenant), priority=int(rank) if rank is not None else 0,
+            eligible=eligible and eligible[0], suspended=elapsed(field(suspended)) or 0.0,
+            name=label(name), partition=label(partition), qos=label(qos),
+            node_count=int(number(field(shape)) or 0) or None, constraint=label(features),
+            after=_after(field(after), asked), throttle=throttle_of(asked), reservation=label(reservation),
         )  # fmt: skip
     if steps:
+        if not others:
+            raise UserError(f"{source.shown} has {steps} job steps (such as 123.batch) and not the jobs they belong to;"
+                            " leave out --state (-s), or ask for jobs alone with --allocations (-X)")  # fmt: skip
         assembly.notes.append(f"{steps} job steps (such as 123.batch) belong to their jobs and were passed over")
+    if dialect.spans:
+        assembly.notes.append("its columns are padded with blanks, and longer names are cut: two may look like one")
+
+
+def _state(text: str) -> str:
+    """`CANCELLED by 1234` and `CANCELLED+` are CANCELLED; `OUT_OF_ME+`, cut by a padded column, is OUT_OF_MEMORY."""
+    word = text.strip().split(" ")[0].upper()
+    if not word.endswith("+"):
+        return word
+    word = word.rstrip("+")
+    return word if word in _STATES else next((each for each in sorted(_STATES) if word and each.startswith(word)), word)
+
+
+def _after(said: str | None, command: str | None) -> str | None:
+    """`sacct` has no column for dependencies: some dumps have one of their own, others the command line."""
+    return said or waits_for(command)
 
 
 def _day_first(assembly: Assembly, source: Source, dialect: Dialect) -> bool | None:

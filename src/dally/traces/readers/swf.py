@@ -20,7 +20,7 @@ PARTIAL = "part of a job that was swapped out: its summary line counts"
 def _recognises(source: Source) -> bool:
     if source.is_folder or source.looks_like_json:
         return False
-    lines = (line for line in source.text[:65536].splitlines() if line.strip() and not line.startswith(";"))
+    lines = (line for line in source.head.splitlines() if line.strip() and not line.startswith(";"))
     fields = _fields(next(lines, ""))
     # users, groups, programs and queues are numbers in the archive's files, and names in those of some tools
     return len(fields) == _WIDTH and all(number(field) is not None for field in fields[:11])
@@ -42,7 +42,8 @@ def _value(text: str) -> float | None:
 
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "SWF")
-    for line, text in enumerate(source.text.split("\n"), start=1):
+    whole = source.text.replace("\r\n", "\n").replace("\r", "\n")  # lines may end as on any machine
+    for line, text in enumerate(whole.split("\n"), start=1):
         if not text.strip() or text.lstrip().startswith(";"):
             continue
         fields = _fields(text)
@@ -71,12 +72,12 @@ def _read(source: Source) -> Trace:
             continue
         assembly.rows.append(
             Row(name, submit, asked[0], ran, line, declared_duration=_value(fields[8]), user=_label(fields[11]),
-                tenant=_label(fields[14]) or _label(fields[15]), cancel_at=cancel_at,
+                name=_label(fields[13]), tenant=_label(fields[14]) or _label(fields[15]), cancel_at=cancel_at,
                 ending=_ENDINGS.get(status if status is not None else 1.0, Ending.COMPLETED),
                 start=submit + wait if wait is not None and ran is not None else None)
         )  # fmt: skip
     assembly.notes.append("SWF counts processors: each is taken as one GPU")
-    started = _START.search(source.text)
+    started = _START.search(whole)
     return assembly.finish(from_first=False, origin=iso(float(started[1]), True) if started else None)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 
 import numpy as np
 
+from dally.core.collecting import uncollected
 from dally.core.errors import UserError
-from dally.core.job import DurationMeans, Ending, Job, Truth
+from dally.core.job import DurationMeans, Ending, Truth, made
 from dally.traces.synth.arrivals import stretched
 from dally.traces.synth.chance import Streams
 from dally.traces.synth.shapes import SHAPES, Columns
@@ -83,7 +83,7 @@ def synthesise(name: str, *, jobs: int, seed: int, load: float | None = None, ca
 
 
 def _fill(trace: Trace, columns: Columns, times: list[float]) -> None:
-    """Jobs and truths from columns. A million frozen objects: the collector would only slow it down."""
+    """Jobs and truths from columns."""
     count = len(times)
     models: Sequence[str | None] = columns.models or [None] * count
     tenants: Sequence[str | None] = columns.tenants or [None] * count
@@ -91,11 +91,9 @@ def _fill(trace: Trace, columns: Columns, times: list[float]) -> None:
     steps = columns.steps.tolist() if columns.steps is not None else [None] * count
     endings = columns.endings or [Ending.COMPLETED] * count
     means = columns.means
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         trace.jobs = [
-            Job(str(i), time, gpus, None, model, None, tenant, 0, None, step, None, fraction)
+            made(str(i), time, gpus, None, model, None, tenant, 0, None, step, None, fraction)
             for i, (time, gpus, model, tenant, step, fraction) in enumerate(
                 zip(times, columns.gpus.tolist(), models, tenants, steps, fractions, strict=True)
             )
@@ -104,6 +102,3 @@ def _fill(trace: Trace, columns: Columns, times: list[float]) -> None:
             Truth(duration, step, ending, None, (), (), means)
             for duration, step, ending in zip(columns.durations.tolist(), steps, endings, strict=True)
         ]
-    finally:
-        if collecting:
-            gc.enable()

@@ -1,0 +1,247 @@
+"""A pass of Slurm's backfill scheduler: jobs in order get reservations, or start where that delays none before them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dally.core.active import ActiveJob
+from dally.core.plan import Demand
+from dally.policies.slurm.counts import CountedSpace
+from dally.policies.slurm.ends import Answer, will_run
+from dally.policies.slurm.nodes import RoomLater, nodes_of
+from dally.policies.slurm.settings import EVERYWHERE, Partition
+from dally.policies.slurm.space import Space
+from dally.policies.slurm.turn import Turn
+
+TOLD = 10  # so many jobs at the head of the queue are told when and where they are planned to start
+
+
+@dataclass(slots=True)
+class _Tested:
+    """How many jobs a pass has looked at: bf_max_job_user and its like."""
+
+    users: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    both: dict[tuple[str, str], int] = field(default_factory=dict)
+    arrays: dict[str, int] = field(default_factory=dict)  # tasks that got reservations
+
+
+class Backfill:
+    def __init__(self, turn: Turn) -> None:
+        self.turn, self.rules, self.settings, self.nodes = turn, turn.rules, turn.settings, turn.nodes
+        self.view, self.now = turn.view, turn.now
+        settings = turn.settings
+        self.space = Space(self.now, settings.bf_window, settings.bf_resolution, turn.up)
+        self._most: float = {"easy": 1, "any": 0}.get(settings.textbook, settings.bf_job_part_count_reserve or math.inf)
+        self.counted = None if settings.whole_nodes else CountedSpace(turn)
+        self.reserved: dict[str, int] = {}  # by partition, jobs that a reservation was made for
+        self.partitions: dict[str, Partition] = {}  # of jobs that would fit
+        self.tested = _Tested()
+        # What was found not to fit: free GPUs become fewer in a pass, so that it does not fit later in it either.
+        self.failed: set[tuple[Demand, str, int]] = set()
+        self.monotone = settings.preempt == "off" and not self.nodes.reserved
+
+    def run(self) -> bool:
+        """Whether there was somebody left to test, and some started."""
+        settings, turn = self.settings, self.turn
+        before, more = len(turn.starts), False
+        last, shortest = self._last_that_fits()
+        final = max(last.values(), default=-1)
+        until: dict[str, int] = {}  # by partition, up to where in the order its jobs are worth a test
+        told: set[str] = set()
+        for place, job in enumerate(turn.queue()):
+            if place >= TOLD:
+                if place > final:
+                    break  # nobody further back fits even into all that is free: whatever is reserved, nobody starts
+                if not self._gap(shortest):
+                    break  # every node with a free GPU is reserved too soon for the shortest of them
+            if place >= settings.bf_max_job_test:
+                more = True
+                break
+            if settings.bf_max_job_start and len(turn.starts) - before >= settings.bf_max_job_start:
+                more = True
+                break
+            if place >= TOLD and place > self._until(job, last, until):
+                continue  # nor does anybody whose nodes it could reserve
+            if self._too_many(job) or turn.stopped(job):
+                continue
+            planned = self._test(job)
+            if planned is not None and place < TOLD:
+                told.add(job.id)
+                turn.tell(job, planned.start, planned.chosen, first=place == 0)
+        turn.untell(told)
+        return more and len(turn.starts) > before
+
+    def _too_many(self, job: ActiveJob) -> bool:
+        """Whether as many jobs like it were tested as may be in one pass."""
+        settings, tested = self.settings, self.tested
+        if not (settings.bf_max_job_user or settings.bf_max_job_part or settings.bf_max_job_user_part):
+            return False
+        user, partition = job.job.user or "", self.rules.partition(job).name
+        tested.users[user] = tested.users.get(user, 0) + 1
+        tested.partitions[partition] = tested.partitions.get(partition, 0) + 1
+        tested.both[user, partition] = tested.both.get((user, partition), 0) + 1
+        return (0 < settings.bf_max_job_user < tested.users[user]
+                or 0 < settings.bf_max_job_part < tested.partitions[partition]
+                or 0 < settings.bf_max_job_user_part < tested.both[user, partition])  # fmt: skip
+
+    # --- who need not be tested -------------------------------------------------------------------------------
+
+    def _gap(self, shortest: float) -> bool:
+        """Whether a job as short as that could start now on some node, were it small enough."""
+        if self.settings.preempt != "off" or self.counted is not None:
+            return True
+        turn = self.turn
+        return self.space.opening(self.now, self.now + shortest, turn.room.at_least(1) & turn.up)[0] != 0
+
+    def _until(self, job: ActiveJob, last: dict[str, int], known: dict[str, int]) -> int:
+        """The place of the last job that could start on nodes of its partition."""
+        partition = self.rules.partition(job)
+        if partition.name not in known:
+            mine = self.nodes.of(partition)
+            known[partition.name] = max((place for name, place in last.items()
+                                         if self.nodes.of(self.partitions[name]) & mine), default=-1)
+        return known[partition.name]
+
+    def _last_that_fits(self) -> tuple[dict[str, int], float]:
+        """By partition, the place in the order of its last job that free GPUs would hold if nothing were reserved;
+        and the shortest limit of such jobs."""
+        turn = self.turn
+        if self.settings.preempt != "off":
+            self.partitions = {EVERYWHERE: Partition(EVERYWHERE)}
+            return {EVERYWHERE: len(self.view.waiting)}, 0.0
+        shortest = math.inf
+        fits: dict[tuple[Demand, str], bool] = {}
+        last: dict[str, int] = {}
+        hopeful = {demand for demand in self.view.waiting.buckets if self._hopeful(demand)}
+        for place, job in enumerate(turn.queue() if hopeful else ()):
+            if place >= self.settings.bf_max_job_test:
+                break
+            if job.demand not in hopeful:
+                continue
+            partition = self.rules.partition(job)
+            key = (job.demand, partition.name)
+            found = fits.get(key)
+            if found is None:
+                found = fits[key] = self.nodes.find(turn.room, job.demand, partition, turn.up, None) is not None
+            if found:
+                last[partition.name] = place
+                self.partitions[partition.name] = partition
+                shortest = min(shortest, self.rules.limit(self.view, job))
+        return last, shortest
+
+    def _hopeful(self, demand: Demand) -> bool:
+        """Whether as many GPUs are free as it asks for, of its type, and on as many nodes: less than that they fit."""
+        pools = self.turn.free.pools
+        there = pools.values() if demand.gpu_type is None else filter(None, (pools.get(demand.gpu_type),))
+        if not any(pool.total >= demand.gpus for pool in there):
+            return False
+        nodes = demand.nodes
+        return nodes is None or (self.turn.room.at_least(demand.gpus // nodes) & self.turn.up).bit_count() >= nodes
+
+    # --- one job ----------------------------------------------------------------------------------------------
+
+    def _test(self, job: ActiveJob) -> Answer | None:
+        """Start it, or reserve nodes for it; the plan made for it, where there is one."""
+        turn, now = self.turn, self.now
+        partition, limit = self.rules.partition(job), self.rules.limit(self.view, job)
+        mine = self.nodes.of(partition) & turn.up
+        most = self._most
+        if self.reserved.get(partition.name, 0) >= most or not self._may_reserve(job):
+            self._fill(job, partition, limit, mine)
+            return None
+        if self.counted is not None:
+            return self._test_counted(job, partition, limit, mine, self.counted)
+        near = turn.near(job)
+        later: float | None = now
+        while later is not None:
+            begin = later
+            allowed, later = self.space.opening(begin, begin + limit, mine)
+            if self.nodes.reserved:
+                allowed &= self.nodes.unreserved(job.job, begin, limit)
+                change = self.nodes.next_change(begin)
+                later = change if later is None else later if change is None else min(later, change)
+                if later is not None and later > now + self.settings.bf_window:
+                    later = None
+            answer = self._try(job, partition, allowed, near) if allowed else None
+            if answer is None:
+                continue
+            start = max(answer.start, begin)
+            if start <= now:
+                if turn.start_now(job, partition, allowed):
+                    return None
+                start = now + 1.0  # not reached: what was found a moment ago is still there
+            if later is not None and start > later:
+                continue
+            if start > now + self.settings.bf_window:
+                return Answer(start, answer.chosen)
+            taken = nodes_of(answer.chosen)
+            if self.space.overlaps(taken, self.space.grid(start), self.space.grid(start + limit)):
+                later = start
+                if start <= begin:
+                    return None
+                continue
+            if self.nodes.reserved and taken & ~self.nodes.unreserved(job.job, start, limit):
+                continue
+            self.space.reserve(taken, start, start + limit)
+            self._count(job, partition)
+            return Answer(start, answer.chosen)
+        return None
+
+    def _count(self, job: ActiveJob, partition: Partition) -> None:
+        self.reserved[partition.name] = self.reserved.get(partition.name, 0) + 1
+        array, task, _ = job.id.partition("_")
+        if task:
+            self.tested.arrays[array] = self.tested.arrays.get(array, 0) + 1
+
+    def _may_reserve(self, job: ActiveJob) -> bool:
+        array, task, _ = job.id.partition("_")
+        if task and self.tested.arrays.get(array, 0) >= self.settings.bf_max_job_array_resv:
+            return False
+        return self.rules.reserves(job, self.view, self.turn.memory, self.now)
+
+    def _fill(self, job: ActiveJob, partition: Partition, limit: float, mine: int) -> None:
+        """It starts now, beside what is reserved, or is not planned at all."""
+        if self.counted is not None:
+            room = self.counted.room(self.now, limit)
+            if not self.turn.start_now(job, partition, mine, room) and self.settings.preempt != "off":
+                self.turn.start_now(job, partition, self.counted.untouched(self.now, limit) & mine)
+            return
+        allowed, _ = self.space.opening(self.now, self.now + limit, mine)
+        key = (job.demand, partition.name, allowed)
+        if not allowed or (self.monotone and key in self.failed):
+            return
+        if not self.turn.start_now(job, partition, allowed):
+            self.failed.add(key)
+
+    def _try(self, job: ActiveJob, partition: Partition, allowed: int, near: str | None) -> Answer | None:
+        turn = self.turn
+        chosen = self.nodes.find(turn.room, job.demand, partition, allowed, near)
+        if chosen is not None:
+            return Answer(self.now, chosen)
+        if self.settings.preempt != "off" and (found := turn.after_preemption(job, partition, allowed, near)):
+            return Answer(self.now, found)
+        room = RoomLater(list(turn.free_counts()))
+        return will_run(self.nodes, room, turn.ends(), job.demand, partition, allowed, near, self.now,
+                        self.settings.one_by_one)  # fmt: skip
+
+    def _test_counted(self, job: ActiveJob, partition: Partition, limit: float, mine: int,
+                      space: CountedSpace) -> Answer | None:  # fmt: skip
+        """The same with reservations that take GPUs, not nodes."""
+        near = self.turn.near(job)
+        wanted = self.nodes.wanted(job.demand, partition, mine)
+        for start in space.moments(wanted, limit):
+            if start > self.now + self.settings.bf_window:
+                return None
+            allowed = mine & self.nodes.unreserved(job.job, start, limit) if self.nodes.reserved else mine
+            room = space.room(start, limit)
+            chosen = self.nodes.find(room, job.demand, partition, allowed, near)
+            if chosen is None:
+                continue
+            if start <= self.now and self.turn.start_now(job, partition, allowed, room):
+                return None
+            space.reserve(chosen, start, start + limit)
+            self._count(job, partition)
+            return Answer(start, chosen)
+        return None
