@@ -1,18 +1,20 @@
 """How long to wait for near GPUs, measured: `python benchmarks/waiting.py run|show|write FILE`.
 
-    run FILE --study lasting|preempting|parts|constants|sweep [--cells a;b] [--seeds 201,202] [--jobs 250]
+    run FILE --study lasting|preempting|parts|constants|sweep|… [--cells a;b] [--seeds 201,202] [--jobs 250]
              [--workers 2] [--minutes 60]
     show FILE [--every]          the tables, as Markdown
     write FILE docs/waiting.md   the same into the page, between its marks
 
 `run` adds a line of JSON per run to the file and leaves out what is there already: it may be stopped and begun again. A
 worker makes the jobs of one cell and seed once and runs every policy on them. After `--minutes` no new one is begun.
-`lasting`: nobody is preempted; our rule against never waiting, always waiting, and fixed timers.
+`lasting`: nobody is preempted, durations told exactly; our rule against never waiting, always waiting, and fixed
+timers; `lasting-untold`: the same with nothing told.
 `preempting`: what a preemption costs, and each policy with preemption as if it were free, as it costs, and without.
-`parts`: dally with one part after the other taken out; `constants`: the same of the rule where nobody is preempted
-(`waiting_parts`). Both take parts out of the sources: DALLY_PURE=1.
+`parts`: dally with one part after the other taken out, durations told exactly, and `parts-untold`: with nothing told;
+`constants`: the same of the rule where nobody is preempted (`waiting_parts`). All take parts out of the sources:
+DALLY_PURE=1.
 `sweep`: the rule against all who are told the same (`waiting_sweep`).
-Seeds 1 to 3, 101 to 106 and 201 to 205 were used while the rules were made; 301 to 305 were not.
+Seeds 1 to 3, 101 to 106, 201 to 205 and 301 to 305 were looked at while the rules were made; 401 to 405 were not.
 """
 
 from __future__ import annotations
@@ -102,15 +104,19 @@ CELLS = {
 
 OURS = "dally[preempt=never]"
 COSTS = ("60s", "300s")
+LASTING: dict[str, dict[str, Any]] = {
+    OURS: {}, **{f"dally[waits={waits},preempt=never]": {} for waits in ("never", "always", *TIMERS)},
+    "srtf[gpu_time=true,placement=best-fit,preempt=never]": {}}  # fmt: skip
 STUDIES: dict[str, dict[str, dict[str, Any]]] = {
-    "lasting": {OURS: {}, **{f"dally[waits={waits},preempt=never]": {} for waits in ("never", "always", *TIMERS)},
-                "srtf[gpu_time=true,placement=best-fit,preempt=never]": {}},
+    "lasting": LASTING, "lasting-untold": LASTING,
     "preempting": {f"{policy} at {cost}": {"preemption_cost": cost} for cost in COSTS for policy in (
         "dally", "dally[preempt=costly]", "las", "las[preempt=costly]", "tiresias", "tiresias[preempt=costly]",
         "srtf[gpu_time=true]", "srtf[gpu_time=true,preempt=costly]")},
 }  # fmt: skip
-PARTS, CONSTANTS, SWEEP = "parts", "constants", "sweep"
-SEEDS = (301, 302, 303, 304, 305)
+PARTS, PARTS_UNTOLD, CONSTANTS, SWEEP = "parts", "parts-untold", "constants", "sweep"
+IN_PARTS = (PARTS, PARTS_UNTOLD, CONSTANTS)
+TOLD = {"lasting": "exact", "preempting": "exact", PARTS: "exact", CONSTANTS: "exact"}  # the other studies: nothing
+SEEDS = (401, 402, 403, 404, 405)
 PARTS_OF = ("mixed, 25g, 0.9", "wide gangs, 25g, 0.85", "helios-multi, 25g, 0.9", "philly-multi, 100g 4:1, 0.7",
             "week, 100g 4:1, 0.7", "batch, 100g 4:1")  # fmt: skip
 CONSTANTS_OF = ("odd gangs, 25g, 0.8", "odd gangs, 100g 4:1, 0.8", "wide gangs, 100g 4:1, 0.7", "mixed, 25g, 0.9",
@@ -124,7 +130,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=("run", "show", "write"))
     parser.add_argument("file", type=Path)
     parser.add_argument("page", type=Path, nargs="?")
-    parser.add_argument("--study", choices=(*STUDIES, PARTS, CONSTANTS, SWEEP), default="lasting")
+    parser.add_argument("--study", choices=(*STUDIES, *IN_PARTS, SWEEP), default="lasting")
     parser.add_argument("--cells", default="", help="beginnings of their names, with a semicolon between them")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--jobs", type=int, default=250)
@@ -133,7 +139,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--every", action="store_true", help="every cell of the sweep, not only the worst")
     given = parser.parse_args(words)
     if given.what == "run":
-        if given.study in (PARTS, CONSTANTS) and is_compiled():
+        if given.study in IN_PARTS and is_compiled():
             parser.error("nothing can be taken out of what is compiled: DALLY_PURE=1")
         seeds = [int(seed) for seed in given.seeds.split(",")]
         run(given.file, given.study, given.cells.split(";"), seeds, given.jobs, given.workers, given.minutes * 60)
@@ -158,22 +164,23 @@ class Task:
 
 
 def tasks(study: str) -> Iterator[Task]:
+    told = TOLD.get(study, "none")
     if study == SWEEP:
         for made in waiting_sweep.design():
             yield Task(made.name, made.scenario, {title: (policy, ()) for title, policy in made.policies().items()})
-    elif study in (PARTS, CONSTANTS):
-        names, parts = ((PARTS_OF, waiting_parts.PARTS) if study == PARTS else
-                        (CONSTANTS_OF, waiting_parts.CONSTANTS))  # fmt: skip
+    elif study in IN_PARTS:
+        names, parts = ((CONSTANTS_OF, waiting_parts.CONSTANTS) if study == CONSTANTS else
+                        (PARTS_OF, waiting_parts.PARTS))  # fmt: skip
         for name in names:
-            yield Task(name, CELLS[name].scenario, dict(parts))
+            yield Task(name, partial(CELLS[name].scenario, knowledge=told), dict(parts))
     elif study == "preempting":
         for name, cell in CELLS.items():
             for cost in COSTS:
                 policies = {title: (title.partition(" at ")[0], ()) for title in STUDIES[study] if title.endswith(cost)}
-                yield Task(name, partial(cell.scenario, preemption_cost=cost), policies, cost)
+                yield Task(name, partial(cell.scenario, preemption_cost=cost, knowledge=told), policies, cost)
     else:
         for name, cell in CELLS.items():
-            yield Task(name, cell.scenario, {title: (title, ()) for title in STUDIES[study]})
+            yield Task(name, partial(cell.scenario, knowledge=told), {title: (title, ()) for title in STUDIES[study]})
 
 
 class Left(NamedTuple):
@@ -269,8 +276,8 @@ def tables(rows: Sequence[dict[str, Any]], *, every: bool = False) -> Iterator[s
             continue
         seeds, sizes = sorted({row["seed"] for row in mine}), sorted({row["jobs"] for row in mine})
         yield (f"**{study}**: seeds {', '.join(map(str, seeds))}; {', '.join(map(str, sizes))} jobs a run. "
-               "Average JCT, hours.\n")  # fmt: skip
-        if study == "lasting":
+               f"Durations told: {TOLD.get(study, 'none')}. Average JCT, hours.\n")  # fmt: skip
+        if study.startswith("lasting"):
             yield from lasting(mine)
         else:
             yield "| cell | " + " | ".join(f"`{policy}`" for policy in policies) + " |\n|---|" + "---|" * len(policies)
@@ -278,11 +285,12 @@ def tables(rows: Sequence[dict[str, Any]], *, every: bool = False) -> Iterator[s
                 means = [f"{fmean(by_seed(mine, cell, policy).values()):.2f}" for policy in policies]
                 yield f"| {cell} | {' | '.join(means)} |"
         yield ""
-    for study in (PARTS, CONSTANTS):
+    for study in IN_PARTS:
         parts = [row for row in rows if row["study"] == study]
         if parts:
             said = ", ".join(map(str, sorted({row["seed"] for row in parts})))
-            yield f"**{study}**: over dally as it is; seeds {said}, {parts[0]['jobs']} jobs a run (95 % over seeds).\n"
+            yield (f"**{study}**: over dally as it is; durations told: {TOLD.get(study, 'none')}; seeds {said}, "
+                   f"{parts[0]['jobs']} jobs a run (95 % over seeds).\n")  # fmt: skip
             yield from waiting_parts.tables(parts)
             yield ""
     sweep = [row for row in rows if row["study"] == SWEEP]

@@ -14,7 +14,7 @@ from typing import Any
 
 from dally.core.ranking import Rank
 from dally.experiments.sweeps.statistics import paired
-from dally.policies.dally import poles, value, waiting
+from dally.policies.dally import dealing, order, poles, value, waiting
 from dally.policies.dally.forecast import Forecast
 from dally.policies.dally.tiers import Tiers
 
@@ -29,23 +29,25 @@ def _in_order_of_arrival(rules: value.Value, view: Any, memory: Any, job: Any, n
 PARTS: dict[str, tuple[str, Sequence[Change]]] = {
     "dally": ("dally", ()),
     "order: arrival instead": ("dally", [(value.Value, "rank", _in_order_of_arrival)]),
-    "order: GPU time however few wait": ("dally", [(value.Value, "weight", lambda _, gpus, waiting: float(gpus))]),
+    "order: GPU time however few wait": ("dally", [(order, "weight", lambda gpus, *_: float(gpus))]),
     "order: time however many wait": ("dally[breadth=0]", ()),
-    "order: √GPUs": ("dally", [(value.Value, "weight", lambda _, gpus, waiting: math.sqrt(gpus))]),
-    "units: work, not time": ("dally", [(Forecast, "pace", lambda forecast, job: 1.0)]),
+    "order: √GPUs": ("dally", [(order, "weight", lambda gpus, *_: math.sqrt(gpus))]),
+    "units: work, not time": ("dally", [(Forecast, "_near_speed", lambda forecast, job: 1.0)]),
     "placement: first fit": ("dally[fit=first]", ()),
-    "local preemption: none": ("dally", [(value._Round, "_take_from_others", lambda *_: None)]),
+    "local preemption: none": ("dally", [(dealing.Dealing, "_take_from_others", lambda *_: None)]),
     "no preemption, no moves": ("dally[preempt=never]", ()),
     "stopping rule: never wait": ("dally[waits=never]", ()),
     "stopping rule: always wait": ("dally[waits=always]", ()),
     "poles: none": ("dally", [(poles, "URGENT", math.inf)]),
     "shapes: GPUs of a domain, wherever": ("dally", [(Tiers, "machines_for", lambda *_: 1),
                                                      (Tiers, "scattered", lambda *_: False)]),
-    "ageing: none": ("dally", [(value, "AGEING", 0.0)]),
-    "AGEING 0.03": ("dally", [(value, "AGEING", 0.03)]),
-    "AGEING 0.3": ("dally", [(value, "AGEING", 0.3)]),
-    "MARGIN 1.2": ("dally", [(value, "MARGIN", 1.2)]),
-    "MARGIN 4": ("dally", [(value, "MARGIN", 4.0)]),
+    "ageing: none": ("dally", [(order, "AGEING", 0.0)]),
+    "AGEING 0.03": ("dally", [(order, "AGEING", 0.03)]),
+    "AGEING 0.3": ("dally", [(order, "AGEING", 0.3)]),
+    "MARGIN 1.2": ("dally", [(dealing, "MARGIN", 1.2)]),
+    "MARGIN 4": ("dally", [(dealing, "MARGIN", 4.0)]),
+    "order: breadth 1/2": ("dally[breadth=0.5]", ()),
+    "starved: nothing kept for them": ("dally", [(dealing.Dealing, "_starved", lambda *_: False)]),
     "URGENT 2": ("dally", [(poles, "URGENT", 2.0)]),
     "SHARE 1/4": ("dally", [(poles, "SHARE", 1 / 4)]),
     "lease 2 min": ("dally[lease=2m]", ()),
@@ -62,12 +64,13 @@ CONSTANTS: dict[str, tuple[str, Sequence[Change]]] = {
     "IDLE 1": (_LASTING, [(waiting, "IDLE", 1.0)]),
     "IDLE 1/4": (_LASTING, [(waiting, "IDLE", 1 / 4)]),
     "IDLE 1/32": (_LASTING, [(waiting, "IDLE", 1 / 32)]),
-    "nothing kept for the starved": (_LASTING, [(value._Round, "_starved", lambda *_: False)]),
+    "nothing kept for the starved": (_LASTING, [(dealing.Dealing, "_starved", lambda *_: False)]),
     "poles: none": (_LASTING, [(poles, "URGENT", math.inf)]),
-    "ageing: none": (_LASTING, [(value, "AGEING", 0.0)]),
-    "AGEING 0.3": (_LASTING, [(value, "AGEING", 0.3)]),
+    "ageing: none": (_LASTING, [(order, "AGEING", 0.0)]),
+    "AGEING 0.3": (_LASTING, [(order, "AGEING", 0.3)]),
 }  # fmt: skip
-FIGURES = {"avg_jct": "average JCT", "p99_jct": "p99 JCT", "wide": "slowdown over 8 GPUs", "makespan": "makespan"}
+FIGURES = {"avg_jct": "average JCT", "p99_jct": "p99 JCT", "wide": "slowdown over 8 GPUs",
+           "worst_class": "worst class", "longest_queueing": "longest queueing", "makespan": "makespan"}  # fmt: skip
 
 
 @contextmanager

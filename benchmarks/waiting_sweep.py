@@ -22,7 +22,6 @@ from dally.simulator.scenario import Scenario
 from dally.traces.trace import Trace
 
 CLUSTER, GPUS = "2x4x8", 64
-SEEDS = (301, 302, 303, 304, 305)
 WORKLOADS = ("helios-multi", "philly-multi", "dally-poisson", "week", "acme", "batch")
 FABRICS = ("ethernet-25g", "ethernet-100g-4to1", "infiniband-hdr", "dally-congested")
 LOADS = (0.6, 0.9, 1.1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import sys
 import threading
 import time
@@ -29,6 +30,7 @@ if __name__ == "__main__":  # beside the tests' own modules, as pytest has it
 from chaos import Services, every, leftovers, wait_until
 
 from dally.core.errors import UserError
+from dally.live.client import Client
 from dally.live.testbed.bed import Bed
 from dally.live.verified import verify
 from slurmbed import bed
@@ -212,7 +214,11 @@ class Storm:
         self.say(f"{time.monotonic() - begin:5.0f} s: the storm is over; waiting for {len(self.ids)} jobs")
         client = self.services.client(300.0)
         ended = ("finished", "failed", "cancelled", "rejected")
-        wait_until(lambda: all(row["state"] in ended for row in every(client)), 600.0)
+        try:
+            wait_until(lambda: all(row["state"] in ended for row in every(client)), 600.0)
+        except AssertionError:
+            self._tell(client, ended)
+            raise
         rows = {row["id"]: row for row in every(client)}
         nodes = client.get("nodes")
         self.tally.took = time.monotonic() - begin
@@ -220,6 +226,18 @@ class Storm:
         self.services.stop()
         self._count(rows, nodes["nodes"] if isinstance(nodes, dict) else nodes)
         return self.tally
+
+    def _tell(self, client: Client, ended: tuple[str, ...]) -> None:
+        """What is still open, and what Slurm has to say of it: a storm that never ends must explain itself."""
+        for row in every(client):
+            if row["state"] not in ended:
+                self.say(f"open: {row}")
+        self.say(f"nodes: {client.get('nodes')}")
+        for command in (("squeue", "-a", "-o", "%A %j %k %T %r %N"), ("scontrol", "show", "node", "-o"), ("sinfo", "-N", "-l")):
+            try:
+                self.say(self.bed.client(*command, patience=10.0))
+            except UserError as why:
+                self.say(f"{command[0]}: {why}")
 
     def end(self) -> None:
         """Nothing is left running, however it ended."""
@@ -297,6 +315,7 @@ def storm(folder: Path, *, faults: int, jobs: int, seed: int, cluster: str = "2x
                 return over.run(faults, jobs, kinds)
             finally:
                 over.end()
+                shutil.copytree(made.folder / "log", folder / "slurm-log", dirs_exist_ok=True)  # the bed takes its own
     finally:
         os.environ.clear()
         os.environ.update(kept)

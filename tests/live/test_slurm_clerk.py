@@ -100,6 +100,23 @@ def test_an_sbatch_that_never_arrived_is_done_again_and_one_that_arrives_late_is
     assert case.slurm.table[1].state == "PENDING"
 
 
+def test_an_id_that_a_controller_gave_out_twice_is_not_taken_for_the_attempt_that_had_it_first(case: Case) -> None:
+    folder = case.start("1")
+    case.until(lambda: case.slurm.said)
+    case.slurm.runs(1, folder.path, "n1")
+    case.until(lambda: case.reports == [Began("1", 1)])
+    case.slurm.table.clear()  # it died, and its latest jobs with it: the next one gets the same id
+    case.slurm.handed.clear()
+    second = case.start("2")
+    case.until(lambda: second.read_id() == 1)
+    case.a_while()
+    assert not any(said == "cancel" for said, _ in case.slurm.said)
+    case.slurm.runs(1, second.path, "n1")
+    case.until(lambda: Began("2", 1) in case.reports)
+    case.until(lambda: any(isinstance(each, (Exited, Vanished)) and each.job == "1" for each in case.reports))
+    assert case.slurm.table[1].state == "RUNNING"
+
+
 def test_nothing_is_concluded_while_the_controller_is_away(case: Case) -> None:
     folder = case.start()
     case.until(lambda: case.slurm.said)

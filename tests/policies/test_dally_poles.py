@@ -20,8 +20,8 @@ class Jobs(Queue, Ends):
     def waiting(self, name: str, gpus: int, need: float, number: int = 0) -> None:
         self.enqueue(active(name, gpus, number), need, need)
 
-    def poles(self, now: float = 0.0, gpus: int = 16, declares: bool = True) -> LongPoles:
-        return LongPoles(self, self, now, gpus, lambda _id: declares)
+    def poles(self, now: float = 0.0, gpus: int = 16, declares: bool = True, nobody_comes: bool = True) -> LongPoles:
+        return LongPoles(self, self, now, gpus, lambda _id: declares, nobody_comes=nobody_comes)
 
 
 def test_a_job_is_a_pole_once_the_rest_would_be_done_before_it() -> None:
@@ -31,6 +31,16 @@ def test_a_job_is_a_pole_once_the_rest_would_be_done_before_it() -> None:
     assert list(jobs.poles().waiting()) == []
     jobs.forget_waiting("rest")
     assert list(jobs.poles().waiting()) == ["long"]
+
+
+def test_as_long_as_jobs_come_nobody_ends_last() -> None:
+    jobs = Jobs()
+    jobs.waiting("long", 1, 1000.0)
+    assert list(jobs.poles(nobody_comes=False).waiting()) == []
+    pole, brief = active("pole", 1, 1), active("brief", 1, 2)
+    jobs.expect(pole, 1, 1000.0)
+    assert jobs.poles(nobody_comes=False).may_lose_gpus(pole, brief, 900.0)
+    assert not jobs.poles().may_lose_gpus(pole, brief, 900.0)
 
 
 def test_running_jobs_count_for_what_they_have_left() -> None:

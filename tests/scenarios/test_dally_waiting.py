@@ -43,6 +43,19 @@ def test_the_load_is_that_of_the_last_hundred_arrivals() -> None:
     assert len(seen.came) == RECENT
 
 
+def test_jobs_come_until_five_times_as_long_as_between_two_of_them_nobody_has_come() -> None:
+    memory = Arrivals()
+    assert not memory.go_on(0.0)
+    for number in range(3 * RECENT):
+        memory.arrive(10.0 * number, 1.0)
+    last = 10.0 * (3 * RECENT - 1)
+    assert memory.go_on(last + 40.0) and not memory.go_on(last + 60.0)
+    batch = Arrivals()
+    for _ in range(20):
+        batch.arrive(5.0, 1.0)
+    assert not batch.go_on(5.0)  # it is there
+
+
 def test_who_is_through_before_the_kept_gpus_are_needed_may_use_them_and_so_may_who_fits_beside() -> None:
     kept = Kept(100.0, 3)
     assert kept.leaves(8, 100.0) and not kept.leaves(4, 101.0)
@@ -154,3 +167,10 @@ def test_of_jobs_of_one_demand_some_may_declare_what_they_need_and_others_not() 
     for policy in ("dally", LASTING):
         played = play(specs, TWO, policy, estimates=Told())
         assert start(played, "silent")[0] <= start(played, "told")[0]
+
+
+def test_where_nothing_is_declared_a_newcomer_need_not_queue_behind_a_gang_as_wide_that_has_had_its_part() -> None:
+    # `one` takes the wide gang's GPUs at 1000, and at 12,000 has had too little yet for that gang to take them back
+    specs = [job("wide", 8, 50_000), job("one", 1, 200_000, 1000), job("new", 8, 600, 12_000)]
+    played = play(specs, TWO, "dally", estimates=Declared())
+    assert start(played, "new")[0] == 12_000

@@ -38,19 +38,25 @@ class Comparing:
     def compare(self, jobs: Sequence[SlurmJob], chores: Chores) -> bool:
         """What Slurm says with what is wanted; True if something is about to change."""
         ours: dict[Key, list[SlurmJob]] = {}
+        unmarked: dict[int, SlurmJob] = {}
         uid = os.getuid()
         for job in jobs:
-            mark = read_mark(job.comment) if job.uid == uid else None
+            if job.uid != uid:
+                continue
+            mark = read_mark(job.comment)
             if mark is not None and mark.service == self._service:
                 ours.setdefault((mark.job, mark.attempt), []).append(job)
-        by_id = {job.id: job for job in jobs if job.uid == uid}
+            elif mark is None:
+                unmarked[job.id] = job
         self.seen = {key: living[0] for key, found in ours.items()
                      if (living := [job for job in found if not job.over])}  # fmt: skip
         soon = False
         for key, watched in list(self.watched.items()):
             found = ours.get(key, [])
-            if watched.id is not None and watched.id in by_id and by_id[watched.id] not in found:
-                found = [by_id[watched.id], *found]  # its comment was edited
+            # Its comment may have been edited. But an id alone proves nothing: a controller that died forgets its latest
+            # jobs and gives their ids to the next ones, so what bears the mark of another attempt is that one's.
+            if watched.id is not None and watched.id in unmarked:
+                found = [unmarked[watched.id], *found]
             soon |= self._judge(watched, found, chores)
         for key, found in ours.items():
             if key not in self.watched:

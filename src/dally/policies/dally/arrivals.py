@@ -6,6 +6,7 @@ from dally.core.memory import Memory, Table
 
 RECENT = 100  # arrivals that count: a load is that of some time, and durations differ by factors of a thousand
 _FEW = 10  # fewer say nothing
+_SILENCE = 5.0  # times the mean time between two arrivals without another one: nobody comes any more (e⁻⁵ by chance)
 
 
 class Arrivals(Memory):
@@ -26,6 +27,14 @@ class Arrivals(Memory):
     def first_came(self) -> float:
         """When the first of those that count was submitted."""
         return self.came[self.arrived % RECENT if self.arrived >= RECENT else 0][0]
+
+    def go_on(self, now: float) -> bool:
+        """Whether jobs still come, as far as can be told: a batch is over when it is there."""
+        if not self.arrived:
+            return False
+        count = min(self.arrived, RECENT)
+        last = self.came[(self.arrived - 1) % RECENT][0]
+        return now - last < _SILENCE * (last - self.first_came) / count
 
     def offered_per_second(self, now: float) -> float:
         """GPU-seconds near that come per second; nothing as long as nobody can tell."""

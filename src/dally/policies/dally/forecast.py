@@ -137,7 +137,8 @@ class Forecast:
     def begin(self) -> LongPoles:
         """A new plan: who should have ended is expected later, and who is a long pole follows from all of it."""
         self.expect_overdue()
-        return LongPoles(self.memory, self.memory, self.now, self.tiers.gpus, self._declares)
+        return LongPoles(self.memory, self.memory, self.now, self.tiers.gpus, self._declares,
+                         nobody_comes=not self.memory.go_on(self.now))  # fmt: skip
 
     def expect_overdue(self) -> None:
         now, jobs = self.now, self.view.job

@@ -10,6 +10,7 @@ that long poles get: a wide one held for its length would cost the average more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from dally.core.active import ActiveJob
@@ -26,9 +27,10 @@ class LongPoles:
     """The poles of one plan: among the jobs that wait, and among those that run and say for how long. A guess is no
     reason to keep GPUs."""
 
-    def __init__(self, queue: Queue, ends: Ends, now: float, gpus: int, declares: Callable[[str], bool]) -> None:
+    def __init__(self, queue: Queue, ends: Ends, now: float, gpus: int, declares: Callable[[str], bool],
+                 *, nobody_comes: bool) -> None:  # fmt: skip
         self._queue, self._ends, self._now, self._declares = queue, ends, now, declares
-        self._limit = URGENT * (queue.backlog + ends.gpu_time_left(now)) / gpus
+        self._limit = URGENT * (queue.backlog + ends.gpu_time_left(now)) / gpus if nobody_comes else math.inf
         self._share, self._given = int(gpus * SHARE), 0
         self._poles: tuple[dict[str, float], int] | None = None
 
