@@ -6,12 +6,13 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from slurm_attempts import Engines
+from slurm_attempts import QUICK, Engines
 
-from dally.live.engine import Exited, NotBegun, Standing
+from dally.live.engine import Exited, NotBegun, Standing, Vanished
 from dally.live.local.folder import Stage
 from dally.live.slurm.folder import SlurmFolder
 from dally.live.slurm.ordering import Mark, options, plain_order, script
@@ -121,6 +122,21 @@ def test_what_is_done_behind_our_back_is_noticed_and_explained(engines: Engines,
     moved = engines.end("moved")
     assert "edited behind our back" in moved.cause and other in moved.cause  # type: ignore[union-attr]
     assert len([words for words in engines.said("requeued") if words[0] == "begin"]) == 1
+
+
+def test_a_gang_ends_when_one_of_its_nodes_died_and_was_back_before_slurm_missed_it(made: Bed, tmp_path: Path) -> None:
+    engines = Engines(made, tmp_path / "state", replace(QUICK, silence=4.0))
+    try:
+        engines.engine.start(engines.order("gang", [(0, 1), (1, 1)], 300.0))
+        engines.until(lambda: len([words for words in engines.said("gang") if words[0] == "begin"]) == 2)
+        time.sleep(3.0)  # both have said that they are there
+        node = made.layout.nodes[1].name
+        made.kill_node(node, jobs=True)
+        made.start_node(node)
+        ended = engines.end("gang")
+        assert isinstance(ended, Vanished) or (isinstance(ended, Exited) and ended.code != 0)
+    finally:
+        engines.engine.close()
 
 
 def test_another_engine_takes_up_what_one_left_at_any_point(engines: Engines, made: Bed) -> None:

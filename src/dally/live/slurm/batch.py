@@ -7,7 +7,9 @@ The first takes the attempt by linking FOLDER/claim, as the shim of the local en
 beside this file), so that no job of Slurm's, be it requeued, submitted twice or by a leader of yesterday, runs an
 attempt that another one has. It obeys FOLDER/wish, a file and no FIFO, since who writes it is on another machine:
 looked at every two seconds, and at once on SIGUSR1. On several nodes its only child is `srun`, to whose standard input
-it writes what the nodes are to do. Nothing of dally is needed on a node but these two files and the folder.
+it writes what the nodes are to do. Nodes write down now and then that they are there: of one that dies and is back before
+the controller has missed it, `srun` is told nothing, and waits for its ranks for ever (seen on 22.05). Nothing of dally
+is needed on a node but these two files and the folder.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MARGIN = 5.0  # seconds that nodes have longer than their ranks, to say how these ended
+SILENCE = 120.0  # seconds after which a node of several that said nothing is taken to be gone
+BEATS = 8  # times in that span that it says something
 # What a batch script tells `srun` by the environment, and does not mean: steps are laid out by our options.
 _NOT_MEANT = ("SLURM_DISTRIBUTION", "SLURM_ARBITRARY_NODELIST", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_NODE",
               "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
@@ -119,6 +123,10 @@ class Steps(shim.Gang):
         self.input, self._speak = os.pipe()
         os.set_blocking(self._speak, False)
         self.left = None  # nodes keep the time
+        self._heard: dict[int, tuple[int, float]] = {}  # node → the last turn of its record, and when that was new
+        self._listen_at = 0.0
+        self._gone = ""  # which node is, in words
+        self.silence = float(order.get("silence", SILENCE))
 
     def _tell(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -143,10 +151,32 @@ class Steps(shim.Gang):
             self._tell("out")
 
     def over(self) -> bool:
+        if self.alive and not self.asked and time.monotonic() >= self._listen_at:
+            self._listen_at = time.monotonic() + self.silence / BEATS
+            silent = self.silent_node(time.monotonic())
+            if silent is not None:
+                self._gone = f"nothing was heard of its ranks on {silent} for {self.silence:g} s: they are gone"
+                self.obey(b"out")
         return not self.alive
+
+    def silent_node(self, now: float) -> str | None:
+        """A node that had begun and has said nothing for long. Turns are compared, not clocks, which may differ."""
+        for number, name in enumerate(self.order["nodes"]):
+            record = shim.read_record(f"{self.order['folder']}/exit.{number}")
+            if record is None or record.get("state") != "running":
+                continue  # it has not begun, or is through, or the file system is not there
+            turn, since = self._heard.get(number, (-1, now))
+            if record["turn"] != turn:
+                self._heard[number] = (record["turn"], now)
+            elif now - since > self.silence:
+                return str(name)
+        return None
 
     def code(self) -> int:
         """As the nodes have it on record; who failed before being asked to leave is to blame."""
+        if self._gone:
+            self.cause = self._gone
+            return -signal.SIGKILL
         nodes = range(len(self.order["nodes"]))
         found = [shim.read_record(f"{self.order['folder']}/exit.{number}") for number in nodes]
         ended = [record for record in found if record is not None and record.get("state") == "exited"]
@@ -192,6 +222,19 @@ def job(folder: str) -> None:
 # --- a node of several ------------------------------------------------------------------------------------------------
 
 
+class Beat:
+    """Says now and then that this node is there; in the place of wishes, which nobody has for it."""
+
+    def __init__(self, record: shim.Record, silence: float) -> None:
+        self._record, self._every, self._again_at = record, silence / BEATS, 0.0
+
+    def __call__(self) -> bytes:
+        if time.monotonic() >= self._again_at:
+            self._again_at = time.monotonic() + self._every
+            self._record.note(state="running")
+        return b""
+
+
 class Passed(shim.Output):
     """What the ranks print goes on to `srun`; what it does not take in a second is dropped and counted."""
 
@@ -235,7 +278,8 @@ def node(folder: str) -> int:
         if cause is not None:
             record.write(durable=True, state="exited", code=127, cause=cause)
             return 1
-        shim.attend(gang, 0, record)  # what `srun` is told, every node hears on its standard input
+        # what `srun` is told, every node hears on its standard input
+        shim.attend(gang, 0, record, Beat(record, float(order.get("silence", SILENCE))))
     finally:
         gang.clean()
         gang.drain()

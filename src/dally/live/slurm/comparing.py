@@ -53,8 +53,8 @@ class Comparing:
         soon = False
         for key, watched in list(self.watched.items()):
             found = ours.get(key, [])
-            # Its comment may have been edited. But an id alone proves nothing: a controller that died forgets its latest
-            # jobs and gives their ids to the next ones, so what bears the mark of another attempt is that one's.
+            # Its comment may have been edited. But an id alone proves nothing: a controller that died has forgotten its
+            # latest jobs and gives their ids to the next ones, so what bears another attempt's mark is that one's.
             if watched.id is not None and watched.id in unmarked:
                 found = [unmarked[watched.id], *found]
             soon |= self._judge(watched, found, chores)

@@ -108,6 +108,7 @@ class SlurmEngine:
                 taken = {int(watched.order.get("port", 0)) for watched in self._known.watched.values()}
                 plain = plain_order(order, folder, state=self.state, addresses=self._addresses, taken=taken,
                                     log_size=self.rules.log_size, log_files=self.rules.log_files, srun=self.rules.srun)
+                plain["silence"] = self.rules.silence
                 folder.prepare(plain)
                 mark = Mark(self.service, *key, plain["token"])
                 text = script(self.rules.python or sys.executable, self._programs, folder.path)

@@ -26,6 +26,7 @@ class SlurmRules:
     before_reservations: float = 3600.0  # seconds before a reservation from which on its nodes get nothing new
     stubborn: float = 10.0  # seconds after its grace that an attempt has before Slurm is told to end it
     settle: float = 5.0  # seconds that what Slurm gave up has to obey before it counts as gone
+    silence: float = 120.0  # seconds after which a node of several that says nothing of its ranks is taken to be gone
     linger: float = 60.0  # seconds at most that we wait for a lock that somebody holds though Slurm says he is gone
     log_size: int = 8_000_000
     log_files: int = 8
