@@ -7,9 +7,9 @@ The first takes the attempt by linking FOLDER/claim, as the shim of the local en
 beside this file), so that no job of Slurm's, be it requeued, submitted twice or by a leader of yesterday, runs an
 attempt that another one has. It obeys FOLDER/wish, a file and no FIFO, since who writes it is on another machine:
 looked at every two seconds, and at once on SIGUSR1. On several nodes its only child is `srun`, to whose standard input
-it writes what the nodes are to do. Nodes write down now and then that they are there: of one that dies and is back before
-the controller has missed it, `srun` is told nothing, and waits for its ranks for ever (seen on 22.05). Nothing of dally
-is needed on a node but these two files and the folder.
+it writes what the nodes are to do. Nodes write down now and then that they are there: of one that dies and is back
+before the controller has missed it, `srun` is told nothing, and waits for its ranks for ever (seen on 22.05). Nothing of
+dally is needed on a node but these two files and the folder.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Steps(shim.Gang):
         self.left = None  # nodes keep the time
         self._heard: dict[int, tuple[int, float]] = {}  # node → the last turn of its record, and when that was new
         self._listen_at = 0.0
-        self._gone = ""  # which node is, in words
+        self._silent = ""  # which node is, in words
         self.silence = float(order.get("silence", SILENCE))
 
     def _tell(self, text: str) -> None:
@@ -155,7 +155,7 @@ class Steps(shim.Gang):
             self._listen_at = time.monotonic() + self.silence / BEATS
             silent = self.silent_node(time.monotonic())
             if silent is not None:
-                self._gone = f"nothing was heard of its ranks on {silent} for {self.silence:g} s: they are gone"
+                self._silent = f"nothing was heard of its ranks on {silent} for {self.silence:g} s: they are gone"
                 self.obey(b"out")
         return not self.alive
 
@@ -174,8 +174,8 @@ class Steps(shim.Gang):
 
     def code(self) -> int:
         """As the nodes have it on record; who failed before being asked to leave is to blame."""
-        if self._gone:
-            self.cause = self._gone
+        if self._silent:
+            self.cause = self._silent
             return -signal.SIGKILL
         nodes = range(len(self.order["nodes"]))
         found = [shim.read_record(f"{self.order['folder']}/exit.{number}") for number in nodes]
