@@ -8,8 +8,8 @@ beside this file), so that no job of Slurm's, be it requeued, submitted twice or
 attempt that another one has. It obeys FOLDER/wish, a file and no FIFO, since who writes it is on another machine:
 looked at every two seconds, and at once on SIGUSR1. On several nodes its only child is `srun`, to whose standard input
 it writes what the nodes are to do. Nodes write down now and then that they are there: of one that dies and is back
-before the controller has missed it, `srun` is told nothing, and waits for its ranks for ever (seen on 22.05). Nothing of
-dally is needed on a node but these two files and the folder.
+before the controller has missed it, `srun` is told nothing, and waits for its ranks for ever (seen on 22.05). Nothing
+of dally is needed on a node but these two files and the folder.
 """
 
 from __future__ import annotations
