@@ -11,6 +11,7 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Instant, Leaving, Rejected
 from dally.core.ledger import Ledger
 from dally.core.reasons import Reason, Token
+from dally.core.row import FIELDS
 
 TREE = cluster(2, 2, 4)
 
@@ -86,7 +87,7 @@ def test_an_ended_job_is_the_same_row_again_figure_by_figure() -> None:
     ledger(Instant(10, (ev.Finished("a"),), None))
     again = ledger.row("a")
     assert again is not living
-    public = [name for name in again.__slots__ if not name.startswith("_")]
+    public = [name for name in FIELDS if not name.startswith("_")]
     assert {name: getattr(again, name) for name in public} == {name: getattr(living, name) for name in public}
     assert [row.job_id for row in ledger.rows] == ["a"] and ledger.rows[-1].jct == 10
 
