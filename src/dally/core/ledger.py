@@ -244,7 +244,7 @@ class Ledger:
         """Put a job on GPUs; returns how many nobody held before."""
         row._placement, row._placed, row._since, row._lane = placement, now, now, ALONE
         row._exposed, row._neighbours, row._delay_left, row._step = 0.0, 1.0, 0.0, 0.0
-        row._fraction, row._gpus, row._round = 1.0, placement.gpus, 0.0
+        row._fraction, row._gpus, row._round = 1.0, float(placement.gpus), 0.0
         level = placement.level(self.topology)
         row.level = level if row.level is None else max(row.level, level)
         if share is None and self._groups is None:

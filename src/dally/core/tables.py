@@ -116,10 +116,10 @@ class Table(dict[K, V], Generic[K, V]):
 
     def undo(self, key: Any, value: Any) -> None:
         """Back to what an entry of the log says."""
-        if key is _MANY:
+        if key is _MANY:  # objects
             for each, old in value.items():
                 self.undo(each, old)
-        elif key is _ALL:
+        elif key is _ALL:  # objects
             dict.clear(self)
             dict.update(self, value[0])
             self._numbers, self._last = value[1], value[2]
@@ -158,7 +158,7 @@ class Order(Generic[V]):
 
     def __init__(self, draft: Draft, entries: Iterable[V] = ()) -> None:
         self._draft = draft
-        self._entries: list[Any] = sorted(entries)  # type: ignore[type-var]
+        self._entries: list[Any] = sorted(entries)
 
     def __class_getitem__(cls, inside: Any) -> Any:
         return GenericAlias(cls, inside)
@@ -205,7 +205,7 @@ class Order(Generic[V]):
 
     def fill(self, values: Iterable[V]) -> None:
         """With what was saved, whatever is being tried."""
-        self._entries = sorted([*self._entries, *values])  # type: ignore[type-var]
+        self._entries = sorted([*self._entries, *values])
 
     # --- what a sorted list can be asked ------------------------------------------------------------------------
 
@@ -250,7 +250,8 @@ class Order(Generic[V]):
         return iter(self._entries)
 
     def __reversed__(self) -> Iterator[V]:
-        return reversed(self._entries)
+        found: Iterator[V] = reversed(self._entries)
+        return found
 
     def __len__(self) -> int:
         return len(self._entries)
