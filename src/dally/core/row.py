@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dally.core.job import Job
-from dally.core.lives import ALONE, Lane
+from dally.core.lives import ALONE
 from dally.core.placement import Placement
 
 MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
