@@ -54,7 +54,10 @@ class Ledger:
             ev.MachineUp: self._machine_up,
         }  # fmt: skip
 
-    # A run travels from process to process, and is kept in a file.
+    # A run travels from process to process, and is kept in a file; compiled, nothing of it would go along by itself.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ledger, (self.topology,), self.__getstate__()
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}
 

@@ -10,6 +10,7 @@ from dally.core.placement import Placement
 
 MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
 _ROUNDING = 1e-9
+_NOBODY: Final = Job("", 0.0, 0)
 
 FIELDS: Final = (
     "_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
@@ -58,6 +59,10 @@ class Row:
         self._step = 0.0
         self._minibatches = 0.0
 
+    # With a ledger, from process to process.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Row, (_NOBODY,), self.__getstate__()
+
     def __getstate__(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in FIELDS)
 
@@ -68,7 +73,7 @@ class Row:
     @classmethod
     def empty(cls) -> Row:
         """Nobody's: `Lives.fill` makes it somebody's."""
-        return cls(Job("", 0.0, 0))
+        return cls(_NOBODY)
 
     @property
     def jct(self) -> float | None:
