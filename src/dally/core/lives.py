@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from math import isnan, nan
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from dally.core.placement import Placement
@@ -27,6 +28,7 @@ FLOATS = TIMES + SUMS
 INTS = (*COUNTS, "level", "outcome")  # level −1: it never ran; the outcome by its number in `OUTCOMES`
 _WIDE, _NARROW = len(FLOATS), len(INTS)
 _NO_FLOATS, _NO_INTS = array("d", [0.0] * _WIDE), array("i", [0] * _NARROW)
+_sums, _counts = attrgetter(*SUMS), attrgetter(*COUNTS)
 _NUMBER = {name: number for number, name in enumerate(OUTCOMES)}
 
 
@@ -61,12 +63,10 @@ class Lives:
         self.floats[at : at + _WIDE] = array("d", (
             nan if row.first_start is None else row.first_start,
             nan if row.first_minibatches is None else row.first_minibatches, nan if row.end is None else row.end,
-            row.submit, row.running, row.suspended, row.comm, row.neighbour_loss, row.lost, row.gpu_seconds,
-            row.comm_gpu_seconds, row.lost_gpu_seconds, row.suspensions))  # fmt: skip
+            *_sums(row)))  # fmt: skip
         at = row.number * _NARROW
         self.ints[at : at + _NARROW] = array("i", (
-            row.gpus, row.preemptions, row.migrations, row.resizes, row.packs, row.unpacks, row.interruptions,
-            row.failed_starts, -1 if row.level is None else row.level, _NUMBER[row.outcome]))  # fmt: skip
+            *_counts(row), -1 if row.level is None else row.level, _NUMBER[row.outcome]))  # fmt: skip
 
     def fill(self, number: int, row: Row) -> Row:
         """The row with the figures that were put."""
