@@ -150,10 +150,9 @@ class Table(dict[K, V], Generic[K, V]):
 
 
 class Order(Generic[V]):
-    """Different entries (tuples) in ascending order: a list that keeps itself sorted.
+    """Different entries (tuples) in ascending order."""
 
-    A plain list inside: to move the 8 bytes of each of 10,000 entries takes less than to look for a piece of it."""
-
+    # A plain list inside: to move the 8 bytes of each of 10,000 entries takes less than to look for a piece of it.
     __slots__ = ("_draft", "_entries")
 
     def __init__(self, draft: Draft, entries: Iterable[V] = ()) -> None:
