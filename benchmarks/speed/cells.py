@@ -55,7 +55,9 @@ def measure(cells: Iterable[Cell], kept: Kept, *, again: bool, limit: float, phi
 
 
 def _asked(cell: Cell, limit: float, philly: str | None) -> Row:
-    own = {name: value for name, value in os.environ.items() if name not in ("DALLY_PURE", "DALLY_COMPILED")}
+    # whoever has Dally installed has its bytecode, too: a shell that writes none would measure the compiler
+    without = ("DALLY_PURE", "DALLY_COMPILED", "PYTHONDONTWRITEBYTECODE")
+    own = {name: value for name, value in os.environ.items() if name not in without}
     own["DALLY_PURE" if cell["build"] == PURE else "DALLY_COMPILED"] = "1"
     asked = {**cell, "limit": limit, "philly": philly}
     done = subprocess.run(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from builders import at, cluster
@@ -11,6 +14,7 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Instant, Leaving, Rejected
 from dally.core.ledger import Ledger
 from dally.core.reasons import Reason, Token
+from dally.core.row import FIELDS
 
 TREE = cluster(2, 2, 4)
 
@@ -86,7 +90,7 @@ def test_an_ended_job_is_the_same_row_again_figure_by_figure() -> None:
     ledger(Instant(10, (ev.Finished("a"),), None))
     again = ledger.row("a")
     assert again is not living
-    public = [name for name in again.__slots__ if not name.startswith("_")]
+    public = [name for name in FIELDS if not name.startswith("_")]
     assert {name: getattr(again, name) for name in public} == {name: getattr(living, name) for name in public}
     assert [row.job_id for row in ledger.rows] == ["a"] and ledger.rows[-1].jct == 10
 
@@ -110,3 +114,15 @@ def test_equal_placements_are_kept_once() -> None:
         entries += [(now, pl.Start("a", at((0, 0b11)))), (now + 1, pl.Preempt("a"))]
     first, second = fed(*entries).segments.placements
     assert first == HERE and first is second
+
+
+def test_a_ledger_is_the_same_in_another_process_and_goes_on_there() -> None:
+    ledger = fed(ARRIVED, (5, pl.Start("a", HERE)), (5, ev.Measured("a", 1, 1, 0.25)), (7, ev.Arrived(Job("b", 7, 1))))
+    figures = [[getattr(row, name) for name in FIELDS] for row in ledger.rows]
+    for again in (pickle.loads(pickle.dumps(ledger)), copy.deepcopy(ledger)):
+        assert [[getattr(row, name) for name in FIELDS] for row in again.rows] == figures
+        again(Instant(10, (ev.Finished("a"),), None))
+        again.close(10)
+        assert [row.outcome for row in again.rows] == ["finished", "unfinished"] and again.row("a").running == 5
+        assert list(again.time) == [*ledger.time, 10] and len(again.segments) == 1
+    assert ledger.row("a").outcome == "unfinished"

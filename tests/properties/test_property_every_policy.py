@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from builders import cluster, job, play, watched_steps
 from dally.core.job import DurationMeans
 from dally.core.journal_text import encode_all, read
-from dally.core.ledger import Ledger, Row
+from dally.core.ledger import Ledger
 from dally.core.reasons import Reason
+from dally.core.row import FIELDS
 from dally.core.scheduler import Scheduler
 from dally.core.states import ENDED, State
 from dally.network.registry import NAMES as NETWORKS
@@ -125,8 +126,8 @@ def test_the_journal_read_back_gives_the_ledger_of_the_run(policy: str, data: st
     for instant in read(encode_all(case.topology, played.instants).splitlines(keepends=True)):
         again(instant)
     live = played.run.ledger
-    assert [[getattr(r, n) for n in Row.__slots__] for r in again.rows] == [
-        [getattr(r, n) for n in Row.__slots__] for r in live.rows]  # fmt: skip
+    assert [[getattr(r, n) for n in FIELDS] for r in again.rows] == [
+        [getattr(r, n) for n in FIELDS] for r in live.rows]  # fmt: skip
     assert (again.segments, again.time, again.busy, again.queue) == (
         live.segments,
         live.time,

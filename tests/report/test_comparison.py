@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dally.core.errors import UserError
-from dally.core.ledger import Ledger, Segment
+from dally.core.ledger import ALONE, Ledger
 from dally.core.placement import Placement
 from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular
 from dally.report.columns import segment_columns
@@ -43,7 +43,7 @@ def test_levels_inside_a_machine_are_told_apart() -> None:
 
     ledger = Ledger(topology)
     for slices in ([(0, 0b0011)], [(0, 0b0110)], [(0, 0b1), (1, 0b1)]):
-        ledger.segments.append(Segment(0, 0.0, 1.0, Placement.of(slices)))
+        ledger.segments.put(0, 0.0, 1.0, Placement.of(slices), ALONE)
     assert segment_columns(ledger, topology).level.tolist() == [0, 1, 2]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from builders import cluster, seeded_trace
 from dally.core.errors import UserError
-from dally.core.ledger import Ledger, Row
+from dally.core.ledger import Ledger
+from dally.core.row import FIELDS, Row
 from dally.core.scheduler import Scheduler
 from dally.core.states import ENDED
 from dally.simulator.experiment import Experiment, FaultRules
@@ -21,7 +22,7 @@ EXPERIMENT = Experiment(seeded_trace(1), TREE, preemption_cost="5s", faults=Faul
 
 
 def figures(row: Row) -> list[object]:
-    return [getattr(row, name) for name in Row.__slots__]
+    return [getattr(row, name) for name in FIELDS]
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])

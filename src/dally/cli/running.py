@@ -55,11 +55,13 @@ def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, 
     from rich.text import Text
 
     from dally.experiments.assumed import assumed_text
-    from dally.report.by import parts_by
-    from dally.report.more import figure_rows
     from dally.report.table import print_table
 
-    parts = {key: [parts_by(key, each.measured.run) for each in made.results] for key in dict.fromkeys(by)}
+    parts: dict[str, list[list[Part]]] = {}
+    if by:
+        from dally.report.by import parts_by
+
+        parts = {key: [parts_by(key, each.measured.run) for each in made.results] for key in dict.fromkeys(by)}
     found = [each.figures for each in made.results]
     if by:
         found = [{**each, "by": {key: [part.as_dict() for part in parts[key][row]] for key in parts}}
@@ -71,6 +73,8 @@ def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, 
         console().print(Text(assumed_text(made.experiment), style="bold"))
         print_table([each.measured.summary for each in made.results], console=console())
         if figures == "all":
+            from dally.report.more import figure_rows
+
             print_figures(*figure_rows([each.measured.summary for each in made.results]))
         for key, of_each in parts.items():
             _print_parts(key, [each.policy for each in made.results], of_each)

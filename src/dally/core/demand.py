@@ -5,6 +5,7 @@ Memories save these by their type hints, of which mypyc leaves a named tuple non
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from dally.core.job import Job
@@ -90,4 +91,12 @@ def demand_of(gpus: int, gpu_type: str | None, within: str | None = None, prefer
 
 
 def demand_of_job(job: Job) -> Demand:
+    if job.within is None and job.prefers is None and job.wait is None and job.nodes is None and job.among is None:
+        return _plain(job.gpus, job.gpu_type)
     return demand_of(job.gpus, job.gpu_type, job.within, job.prefers, job.wait, job.nodes, job.among)
+
+
+@lru_cache(maxsize=4096)
+def _plain(gpus: int, gpu_type: str | None) -> Demand:
+    """Equal ones are one object: whoever looks them up sees that they are the same, and need not compare them."""
+    return Demand(gpus, gpu_type)

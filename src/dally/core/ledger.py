@@ -3,131 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, overload
+from typing import Any
 
 from dally.core import events as ev
 from dally.core import plan as pl
-from dally.core.job import Job
 from dally.core.journal import Instant, Leaving, Rejected
-from dally.core.lives import ALONE, Lane, Lives, Segment, Stretches
+from dally.core.lives import ALONE, Lane, Lives, Rows, Segment, Stretches
 from dally.core.placement import Placement
+from dally.core.row import MINIBATCHES, Row
 from dally.core.sharing import Group, Groups, Share
 from dally.core.topology import Topology
 
 __all__ = ["ALONE", "MINIBATCHES", "Lane", "Ledger", "Row", "Rows", "Segment"]
-
-MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
-
-
-class Row:
-    """One job's life in figures; times in seconds, NaN-free: what has not happened is None."""
-
-    __slots__ = ("_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
-                 "_placement", "_round", "_since", "_step", "comm", "comm_gpu_seconds", "end", "failed_starts",
-                 "first_minibatches", "first_start", "gpu_seconds", "gpus", "interruptions", "job_id", "level",
-                 "lost", "lost_gpu_seconds", "migrations", "model", "neighbour_loss", "number", "outcome", "packs",
-                 "preemptions", "resizes", "running", "submit", "suspended", "suspensions", "tenant", "unpacks",
-                 "user")  # fmt: skip
-
-    def __init__(self, job: Job) -> None:
-        self.number = -1  # among the jobs of the ledger, in order of submission
-        self.job_id, self.submit, self.gpus = job.id, job.submit_time, job.gpus
-        self.model, self.user, self.tenant = job.model, job.user, job.tenant
-        self.first_start: float | None = None
-        self.first_minibatches: float | None = None  # when its first 100 mini-batches were done
-        self.end: float | None = None
-        self.outcome = "unfinished"  # finished, failed, cancelled, rejected
-        self.running = 0.0  # seconds it held GPUs, be it alone or with others
-        self.suspended = 0.0  # of these, seconds in which it was another's turn
-        self.comm = 0.0  # of these, seconds of communication that nothing hid
-        self.neighbour_loss = 0.0  # of these, seconds lost to other jobs on its links
-        self.lost = 0.0  # of these, seconds of loading and hand-over
-        # Its part of the GPUs' time: of GPUs it shares, its turn's, divided evenly among those packed in it. So the
-        # parts of all jobs add up to the GPUs that were held.
-        self.gpu_seconds = self.comm_gpu_seconds = self.lost_gpu_seconds = 0.0
-        self.level: int | None = None  # outermost level it was placed at
-        self.preemptions = self.migrations = self.resizes = self.packs = self.unpacks = 0
-        self.interruptions = self.failed_starts = 0
-        self.suspensions = 0.0  # turns that ended while it was not alone: its time over the length of a round
-        self._placement: Placement | None = None
-        self._placed = 0.0  # when it got its present GPUs, or its present place on them
-        self._lane = ALONE
-        self._since = 0.0  # up to when the figures are booked
-        self._exposed = 0.0
-        self._neighbours = 1.0
-        self._delay_left = 0.0
-        self._fraction = 1.0
-        self._gpus = 0.0  # GPUs whose time is its part
-        self._round = 0.0  # seconds from one of its turns to the next; 0: it takes no turns
-        self._step = 0.0
-        self._minibatches = 0.0
-
-    @classmethod
-    def empty(cls) -> Row:
-        """Nobody's: `Lives.fill` makes it somebody's."""
-        return cls(Job("", 0.0, 0))
-
-    @property
-    def jct(self) -> float | None:
-        return None if self.end is None else self.end - self.submit
-
-    @property
-    def queueing(self) -> float | None:
-        """Seconds without GPUs between submission and end."""
-        return None if self.end is None else self.end - self.submit - self.running
-
-    def book(self, now: float) -> None:
-        """Account for the time since the last change on GPUs."""
-        held = now - self._since
-        if held <= 0:
-            return
-        self._since = now
-        self.running += held
-        waited = min(held, self._delay_left)
-        self._delay_left -= waited
-        self.lost += waited
-        worked = held - waited
-        self.gpu_seconds += held * self._gpus
-        self.lost_gpu_seconds += waited * self._gpus
-        self.comm_gpu_seconds += worked * self._exposed * self._gpus
-        if self._round:
-            self.suspended += held * (1.0 - self._fraction)
-            self.suspensions += held / self._round
-            worked *= self._fraction
-        self.comm += worked * self._exposed
-        self.neighbour_loss += worked * (1.0 - 1.0 / self._neighbours)
-        if self.first_minibatches is None and self._step > 0:
-            before, self._minibatches = self._minibatches, self._minibatches + worked / self._step
-            if self._minibatches >= MINIBATCHES - _ROUNDING:
-                needed = (MINIBATCHES - before) * self._step / self._fraction
-                self.first_minibatches = min(now, now - held + waited + needed)
-
-
-_ROUNDING = 1e-9
-
-
-class Rows(Sequence[Row]):
-    """A row per job, in order of submission: of one that lives the row itself, of one that has ended a new one with
-    its figures."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    def __len__(self) -> int:
-        return len(self._ledger.lives)
-
-    @overload
-    def __getitem__(self, at: int) -> Row: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | list[Row]:
-        numbers = range(len(self))[at]
-        return self._ledger.numbered(numbers) if isinstance(numbers, int) else list(map(self._ledger.numbered, numbers))
-
-    def __iter__(self) -> Iterator[Row]:
-        return map(self._ledger.numbered, range(len(self)))
 
 
 class Ledger:
@@ -152,7 +41,11 @@ class Ledger:
         self._leaving: dict[str, tuple[float, int]] = {}
         self._busy_now = self._queue_now = 0
         self._groups: Groups | None = None  # from the first share on
-        self._sinks: dict[type, Callable[[float, Any], None]] = {
+        self._sinks = self._by_kind()
+
+    def _by_kind(self) -> dict[type, Callable[[float, Any], None]]:
+        """What books an entry of which kind."""
+        return {
             ev.Arrived: self._arrived, ev.Measured: self._measured, pl.Start: self._start, pl.Preempt: self._preempt,
             pl.Migrate: self._migrate, pl.Resize: self._resize, pl.Reshare: self._reshare,
             ev.Finished: self._ended, ev.Failed: self._ended, ev.Cancelled: self._ended,
@@ -160,6 +53,18 @@ class Ledger:
             Rejected: self._rejected, Leaving: self._left_behind, ev.MachineDown: self._machine_down,
             ev.MachineUp: self._machine_up,
         }  # fmt: skip
+
+    # A run travels from process to process, and is kept in a file; compiled, nothing of it would go along by itself.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ledger, (self.topology,), self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._sinks = self._by_kind()
 
     def __call__(self, instant: Instant) -> None:
         now, sinks = instant.time, self._sinks
@@ -194,6 +99,14 @@ class Ledger:
         """The row of the job with this number."""
         row = self._live.get(self.lives.ids[number])
         return row if row is not None and row.number == number else self.lives.fill(number, Row.empty())
+
+    def of_some(self, lives: Lives, segments: Stretches, first_submit: float | None,
+                last_end: float | None) -> Ledger:  # fmt: skip
+        """These jobs alone, and for everything else what is booked here."""
+        some = Ledger(self.topology, segments=self.keeps_segments)
+        some.__setstate__({**self.__getstate__(), "lives": lives, "segments": segments, "first_submit": first_submit,
+                           "last_end": last_end, "_live": {}, "_index": {}, "_indexed": 0})  # fmt: skip
+        return some
 
     def settle(self) -> None:
         """The figures of those who live, as they are now, beside those of the ended."""
@@ -334,7 +247,7 @@ class Ledger:
         """Put a job on GPUs; returns how many nobody held before."""
         row._placement, row._placed, row._since, row._lane = placement, now, now, ALONE
         row._exposed, row._neighbours, row._delay_left, row._step = 0.0, 1.0, 0.0, 0.0
-        row._fraction, row._gpus, row._round = 1.0, placement.gpus, 0.0
+        row._fraction, row._gpus, row._round = 1.0, float(placement.gpus), 0.0
         level = placement.level(self.topology)
         row.level = level if row.level is None else max(row.level, level)
         if share is None and self._groups is None:
@@ -364,7 +277,7 @@ class Ledger:
         if self._groups is None:
             self._groups = Groups()
             for row in self._by_number():
-                if row._placement is not None and row is not but:
+                if row._placement is not None and row is not but:  # objects
                     self._groups.enter(row.job_id, row._placement)
         return self._groups
 
@@ -389,7 +302,7 @@ class Ledger:
     def _end_stretch(self, now: float, row: Row) -> None:
         if self.keeps_segments:
             assert row._placement is not None
-            self.segments.append(Segment(row.number, row._placed, now, row._placement, row._lane))
+            self.segments.put(row.number, row._placed, now, row._placement, row._lane)
 
     def _level(self, now: float, busy: int, queue: int) -> None:
         self._busy_now += busy
@@ -400,3 +313,10 @@ class Ledger:
             self.time.append(now)
             self.busy.append(self._busy_now)
             self.queue.append(self._queue_now)
+
+
+_FIELDS = (
+    "_busy_now", "_down", "_groups", "_index", "_indexed", "_leaving", "_live", "_queue_now", "busy", "deepest_pack",
+    "first_submit", "keeps_segments", "last_end", "leaving_gpu_seconds", "lives", "lost_work_gpu_seconds", "outages",
+    "queue", "segments", "time", "topology",
+)  # fmt: skip

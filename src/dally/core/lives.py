@@ -9,12 +9,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from math import isnan, nan
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from dally.core.placement import Placement
 
 if TYPE_CHECKING:
-    from dally.core.ledger import Row
+    from dally.core.ledger import Ledger
+    from dally.core.row import Row
 
 OUTCOMES = ("finished", "failed", "cancelled", "rejected", "unfinished")
 # of a row, in the order in which they lie in the arrays
@@ -26,6 +28,7 @@ FLOATS = TIMES + SUMS
 INTS = (*COUNTS, "level", "outcome")  # level −1: it never ran; the outcome by its number in `OUTCOMES`
 _WIDE, _NARROW = len(FLOATS), len(INTS)
 _NO_FLOATS, _NO_INTS = array("d", [0.0] * _WIDE), array("i", [0] * _NARROW)
+_sums, _counts = attrgetter(*SUMS), attrgetter(*COUNTS)
 _NUMBER = {name: number for number, name in enumerate(OUTCOMES)}
 
 
@@ -60,12 +63,10 @@ class Lives:
         self.floats[at : at + _WIDE] = array("d", (
             nan if row.first_start is None else row.first_start,
             nan if row.first_minibatches is None else row.first_minibatches, nan if row.end is None else row.end,
-            row.submit, row.running, row.suspended, row.comm, row.neighbour_loss, row.lost, row.gpu_seconds,
-            row.comm_gpu_seconds, row.lost_gpu_seconds, row.suspensions))  # fmt: skip
+            *_sums(row)))  # fmt: skip
         at = row.number * _NARROW
         self.ints[at : at + _NARROW] = array("i", (
-            row.gpus, row.preemptions, row.migrations, row.resizes, row.packs, row.unpacks, row.interruptions,
-            row.failed_starts, -1 if row.level is None else row.level, _NUMBER[row.outcome]))  # fmt: skip
+            *_counts(row), -1 if row.level is None else row.level, _NUMBER[row.outcome]))  # fmt: skip
 
     def fill(self, number: int, row: Row) -> Row:
         """The row with the figures that were put."""
@@ -96,6 +97,28 @@ class Lives:
         return some
 
 
+class Rows(Sequence["Row"]):
+    """A row per job, in order of submission: of one that lives the row itself, of one that has ended a new one with
+    its figures."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __len__(self) -> int:
+        return len(self._ledger.lives)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | list[Row]:
+        numbers = range(len(self))[at]
+        return self._ledger.numbered(numbers) if isinstance(numbers, int) else list(map(self._ledger.numbered, numbers))
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self._ledger.numbered, range(len(self)))
+
+
 class Lane(NamedTuple):
     """A job's place on GPUs it shares: its turn, and its place in the turn."""
 
@@ -106,6 +129,8 @@ class Lane(NamedTuple):
 
 
 ALONE = Lane()
+
+
 class Segment(NamedTuple):
     """A stretch of time a job spent on one placement, in one place among those it shared it with."""
 
@@ -130,13 +155,13 @@ class Stretches(Sequence[Segment]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def append(self, segment: Segment) -> None:
-        if segment.lane.turns > 1 or segment.lane.packed > 1:
-            self.lanes[len(self.rows)] = segment.lane
-        self.rows.append(segment.row)
-        self.starts.append(segment.start)
-        self.ends.append(segment.end)
-        self.placements.append(self._same.setdefault(segment.placement, segment.placement))
+    def put(self, row: int, start: float, end: float, placement: Placement, lane: Lane) -> None:
+        if lane is not ALONE and (lane.turns > 1 or lane.packed > 1):
+            self.lanes[len(self.rows)] = lane
+        self.rows.append(row)
+        self.starts.append(start)
+        self.ends.append(end)
+        self.placements.append(self._same.setdefault(placement, placement))
 
     def taken(self, places: Sequence[int], rows: Sequence[int]) -> Stretches:
         """Those in these places, of jobs that have these numbers elsewhere."""

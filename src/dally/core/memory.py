@@ -9,177 +9,14 @@ follow a plan in the making is made of tables on the memory's `draft`: undone wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, TypeVar, get_origin, get_type_hints
-
-from sortedcontainers import SortedList
+from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
 
 from dally.core.plain import Names, from_plain, to_plain
+from dally.core.tables import TAKEN, Draft, Order, Table
 
-K = TypeVar("K")
-V = TypeVar("V")
+__all__ = ["Draft", "Memory", "NoMemory", "Order", "Table"]
+
 M = TypeVar("M", bound="Memory")
-
-_ABSENT: Any = object()
-_MANY: Any = object()  # in the log: a table's entries that were written at once
-_TAKEN: Any = object()  # an entry that was taken out, with its number
-_ALL: Any = object()  # all entries of a table that was emptied
-
-
-class Draft:
-    """The undo log of one memory; `log` is None while nothing is being tried."""
-
-    __slots__ = ("log",)
-
-    def __init__(self) -> None:
-        self.log: list[tuple[Any, ...]] | None = None
-
-
-class Table(dict[K, V], Generic[K, V]):
-    """A dictionary whose values are immutable: a value is changed by putting another in its place.
-
-    What a draft takes out and puts back would stand at the end. So from the first time that a draft takes anything out,
-    a table numbers its keys in their order; a draft that is dropped sorts by the numbers, and one that is kept, which
-    is nearly every one, has cost no more than what it changed."""
-
-    __slots__ = ("_astray", "_draft", "_last", "_numbers")
-
-    def __init__(self, draft: Draft, items: Iterable[tuple[K, V]] = ()) -> None:
-        super().__init__(items)
-        self._draft = draft
-        self._numbers: dict[K, int] | None = None
-        self._last = 0
-        self._astray = False
-
-    def _number(self, key: K) -> None:
-        assert self._numbers is not None
-        self._last += 1
-        self._numbers[key] = self._last
-
-    def __setitem__(self, key: K, value: V) -> None:
-        log = self._draft.log
-        if log is not None:
-            log.append((self, key, dict.get(self, key, _ABSENT)))
-        if self._numbers is not None and key not in self._numbers:
-            self._number(key)
-        dict.__setitem__(self, key, value)
-
-    def __delitem__(self, key: K) -> None:
-        log, numbers = self._draft.log, self._numbers
-        if log is not None:
-            if numbers is None:
-                numbers = self._count()
-            log.append((self, _TAKEN, (key, self[key], numbers[key])))
-        dict.__delitem__(self, key)
-        if numbers is not None:
-            del numbers[key]
-
-    def _count(self) -> dict[K, int]:
-        self._last = len(self)
-        self._numbers = dict(zip(self, range(1, len(self) + 1), strict=True))
-        return self._numbers
-
-    def pop(self, key: K, default: Any = _ABSENT) -> Any:
-        if key in self:
-            value = self[key]
-            del self[key]
-            return value
-        if default is _ABSENT:
-            raise KeyError(key)
-        return default
-
-    def setdefault(self, key: K, default: Any = None) -> V:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def clear(self) -> None:
-        log = self._draft.log
-        if log is not None:
-            log.append((self, _ALL, (dict(self), self._numbers, self._last)))
-        dict.clear(self)
-        self._numbers = None
-
-    def update(self, *others: Any, **named: Any) -> None:
-        new = dict(*others, **named)
-        log, numbers = self._draft.log, self._numbers
-        if log is not None:
-            log.append((self, _MANY, {key: dict.get(self, key, _ABSENT) for key in new}))
-        if numbers is not None:
-            for key in new:
-                if key not in numbers:
-                    self._number(key)
-        dict.update(self, new)
-
-    def popitem(self) -> tuple[K, V]:
-        key = next(reversed(self))
-        return key, self.pop(key)
-
-    def __ior__(self, other: Any) -> Table[K, V]:  # type: ignore[override,misc]
-        self.update(other)
-        return self
-
-    def _undo(self, key: Any, value: Any) -> None:
-        if key is _MANY:
-            for each, old in value.items():
-                self._undo(each, old)
-        elif key is _ALL:
-            dict.clear(self)
-            dict.update(self, value[0])
-            self._numbers, self._last = value[1:]
-        elif key is _TAKEN:
-            back, old, number = value
-            dict.__setitem__(self, back, old)
-            assert self._numbers is not None
-            self._numbers[back] = number
-            self._astray = True
-        elif value is _ABSENT:
-            dict.__delitem__(self, key)
-            if self._numbers is not None:
-                self._numbers.pop(key, None)
-        else:
-            dict.__setitem__(self, key, value)
-
-    def _undone(self) -> None:
-        """Everything of a draft has been undone: what was put back goes to its place."""
-        if self._astray and (numbers := self._numbers) is not None:
-            found = sorted(self.items(), key=lambda item: numbers[item[0]])
-            dict.clear(self)
-            dict.update(self, found)
-        self._astray = False
-
-
-class Order(SortedList, Generic[V]):  # type: ignore[misc]
-    """Different entries (tuples) in ascending order."""
-
-    def __new__(cls, *_: Any, **__: Any) -> Any:  # SortedList chooses a class by its key; there is none here
-        return object.__new__(cls)
-
-    def __init__(self, draft: Draft, entries: Iterable[V] = ()) -> None:
-        super().__init__(entries)
-        self._draft = draft
-
-    def add(self, value: V) -> None:
-        log = self._draft.log
-        if log is not None:
-            log.append((self, False, value))
-        super().add(value)
-
-    def remove(self, value: V) -> None:
-        super().remove(value)
-        log = self._draft.log
-        if log is not None:
-            log.append((self, True, value))
-
-    def discard(self, value: V) -> None:
-        if value in self:
-            self.remove(value)
-
-    def _undo(self, removed: bool, value: V) -> None:
-        if removed:
-            SortedList.add(self, value)
-        else:
-            SortedList.remove(self, value)
 
 
 class Memory:
@@ -190,15 +27,10 @@ class Memory:
     _hints: ClassVar[dict[str, Any]]
 
     def __init__(self) -> None:
-        object.__setattr__(self, "_draft", Draft())
+        self._draft = Draft()
         for name, hint in self.fields().items():
             kind = get_origin(hint) or hint
-            if kind is Table or kind is Order:
-                object.__setattr__(self, name, kind(self._draft))
-            else:
-                object.__setattr__(self, name, getattr(type(self), name))
-
-    _draft: Draft
+            setattr(self, name, kind(self._draft) if kind is Table or kind is Order else getattr(type(self), name))
 
     @classmethod
     def fields(cls) -> dict[str, Any]:
@@ -208,15 +40,6 @@ class Memory:
                           if not name.startswith("_") and get_origin(hint) is not ClassVar}  # fmt: skip
         return cls._hints
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        log = self._draft.log
-        if log is not None:
-            log.append((self, name, getattr(self, name)))
-        object.__setattr__(self, name, value)
-
-    def _undo(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
     # --- drafts --------------------------------------------------------------------------------------------
 
     @property
@@ -225,8 +48,11 @@ class Memory:
         return self._draft
 
     def begin(self) -> None:
-        assert self._draft.log is None, "drafts do not nest"
-        self._draft.log = []
+        """Tables and orders write down what a plan changes of them. Plain values are few, and written often: it is
+        cheaper to remember them all here than to look at every one that is set."""
+        draft = self._draft
+        assert draft.log is None, "drafts do not nest"
+        draft.log, draft.before = [], self.__dict__.copy()
 
     def keep(self) -> None:
         """The plan is committed: so is what was written for it."""
@@ -234,12 +60,17 @@ class Memory:
 
     def drop(self) -> None:
         """The plan is thrown away: everything is as it was."""
-        log, self._draft.log = self._draft.log, None
-        for owner, key, value in reversed(log or ()):
-            owner._undo(key, value)
-        for owner, key, _ in log or ():
-            if key is _TAKEN:
-                owner._undone()
+        draft = self._draft
+        log, draft.log = draft.log, None
+        if log is None:
+            return
+        for owner, key, value in reversed(log):
+            owner.undo(key, value)
+        for owner, key, _ in log:
+            if key is TAKEN:
+                owner.undone()
+        self.__dict__.clear()
+        self.__dict__.update(draft.before)
 
     # --- from process to process ------------------------------------------------------------------------------
 
@@ -252,12 +83,10 @@ class Memory:
         Memory.__init__(self)
         for name, value in state.items():
             kept = getattr(self, name)
-            if isinstance(kept, Table):
-                dict.update(kept, value)
-            elif isinstance(kept, Order):
-                SortedList.update(kept, value)
+            if isinstance(kept, (Table, Order)):
+                kept.fill(value)
             else:
-                object.__setattr__(self, name, value)
+                setattr(self, name, value)
 
     # --- saved and loaded ----------------------------------------------------------------------------------
 
@@ -275,10 +104,7 @@ class Memory:
                 continue
             kind = get_origin(hint) or hint
             value = from_plain(plain[name], hint, names)
-            if kind is Table or kind is Order:
-                object.__setattr__(memory, name, kind(memory._draft, value))
-            else:
-                object.__setattr__(memory, name, value)
+            setattr(memory, name, kind(memory._draft, value) if kind is Table or kind is Order else value)
         return memory
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from dally.core.placement import Placement
 from dally.core.topology import Topology
@@ -36,7 +37,7 @@ def fair_shares(demands: Sequence[float], capacity: float, counts: Sequence[int]
         fewer.append(fewer[-1] + count)
     # heights[p]: what is handed out when the level is at the p-th demand, to all jobs and to one taker more
     heights = [below[p] + (jobs - fewer[p] + 1) * demand for p, demand in enumerate(demands)]
-    level = float("inf")
+    level = inf
     if below[-1] > capacity:  # nobody who asks for more than this gets more
         for p, demand in enumerate(demands):
             level = (capacity - below[p]) / (jobs - fewer[p])
@@ -132,9 +133,11 @@ class Links:
 
     def crossed(self, placement: Placement) -> list[tuple[int, int, float]]:
         """(link, its level, capacity) of the ports through which a gang's traffic leaves a domain."""
-        found: dict[int, tuple[int, float]] = {}
         topology = self.topology
         own = topology.machine_level
+        if own == 0 and len(placement.slices) == 1:
+            return []  # most gangs: they stay inside a machine, and it has no ports of its own
+        found: dict[int, tuple[int, float]] = {}
         top = placement.level(topology)
         for machine, mask in placement.slices:
             here = topology.machines[machine]
@@ -180,8 +183,11 @@ class Links:
         return answer
 
     def _enter(self, job: str, placement: Placement, profile: StepProfile, touched: dict[int, None]) -> None:
+        crossed = self.crossed(placement)
+        if not crossed:
+            return
         member = _Member(profile, len(self.topology.levels))
-        for number, level, capacity in self.crossed(placement):
+        for number, level, capacity in crossed:
             sent = profile.bytes_per_level[level]
             if sent > 0:
                 demand = min(sent / profile.alone, capacity)

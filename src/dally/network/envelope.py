@@ -146,17 +146,20 @@ def _unbeaten_of_two(ordered: Lines) -> Lines:
 def _hull(ordered: Lines) -> Lines:
     """With one rate the upper envelope is a convex hull: a line is kept where it is ever the highest."""
     kept: Lines = []
+    v0 = s0 = v1 = s1 = 0.0  # of the last but one that is kept, and of the last: cold steps spend their time here
     for line in ordered:
-        value_, (slope,) = line
-        if kept and slope <= kept[-1][1][0]:
+        new, slope = line[0], line[1][0]
+        if kept and slope <= s1:
             continue
-        while len(kept) > 1:
-            (v0, (s0,)), (v1, (s1,)) = kept[-2], kept[-1]
-            # The middle one is of no use if the new line overtakes the first before the middle does.
-            if (v0 - value_) * (s1 - s0) > (v0 - v1) * (slope - s0):
-                break
+        # The last one is of no use if the new line overtakes the one before it sooner than the last does.
+        while len(kept) > 1 and not (v0 - new) * (s1 - s0) > (v0 - v1) * (slope - s0):
             kept.pop()
+            v1, s1 = v0, s0
+            if len(kept) > 1:
+                before = kept[-2]
+                v0, s0 = before[0], before[1][0]
         kept.append(line)
+        v0, s0, v1, s1 = v1, s1, new, slope
     return kept
 
 

@@ -83,6 +83,9 @@ class Shapes:
     def of(self, placement: Placement) -> Shape:
         topology = self.topology
         own = topology.machine_level
+        if own == 0 and len(placement.slices) == 1:  # most gangs
+            machine, mask = placement.slices[0]
+            return Shape(0, (self._kind[machine], mask.bit_count()))
         nodes: list[tuple[tuple[int, ...], Tree]] = []
         for machine, mask in placement.slices:
             found = topology.machines[machine]

@@ -68,32 +68,27 @@ def _moment(text: str, whole: str, first: float, last: float) -> float:
     return first + seconds(text)
 
 
-class MeasuredLedger(Ledger):
+def measured_ledger(whole: Ledger, window: Window) -> Ledger:
     """The measured jobs of a ledger, with the load of the whole cluster behind them."""
-
-    def __init__(self, whole: Ledger, window: Window) -> None:
-        super().__init__(whole.topology, segments=whole.keeps_segments)
-        of_jobs = ("lives", "segments", "_live", "_index", "_indexed", "_sinks")
-        self.__dict__.update((name, value) for name, value in vars(whole).items() if name not in of_jobs)
-        whole.settle()
-        floats = np.array(whole.lives.floats, dtype=np.float64).reshape(len(whole.lives), len(FLOATS))
-        ints = np.array(whole.lives.ints, dtype=np.int32).reshape(len(whole.lives), len(INTS))
-        submit, end = floats[:, FLOATS.index("submit")], floats[:, FLOATS.index("end")]
-        inside = window.holding(whole.lives.ids, submit)
-        numbers = np.flatnonzero(inside).tolist()
-        self.lives = whole.lives.taken(numbers, floats[inside].tobytes(), ints[inside].tobytes())
-        number = np.cumsum(inside) - 1
-        rows = np.array(whole.segments.rows, dtype=np.int64)
-        kept = np.flatnonzero(inside[rows])
-        self.segments = whole.segments.taken(kept.tolist(), number[rows[kept]].tolist())
-        done = inside & (ints[:, INTS.index("outcome")] == OUTCOMES.index("finished")) & ~np.isnan(end)
-        self.first_submit = float(submit[inside].min()) if inside.any() else None
-        self.last_end = float(end[done].max()) if done.any() else None
+    whole.settle()
+    floats = np.array(whole.lives.floats, dtype=np.float64).reshape(len(whole.lives), len(FLOATS))
+    ints = np.array(whole.lives.ints, dtype=np.int32).reshape(len(whole.lives), len(INTS))
+    submit, end = floats[:, FLOATS.index("submit")], floats[:, FLOATS.index("end")]
+    inside = window.holding(whole.lives.ids, submit)
+    numbers = np.flatnonzero(inside).tolist()
+    lives = whole.lives.taken(numbers, floats[inside].tobytes(), ints[inside].tobytes())
+    number = np.cumsum(inside) - 1
+    rows = np.array(whole.segments.rows, dtype=np.int64)
+    kept = np.flatnonzero(inside[rows])
+    segments = whole.segments.taken(kept.tolist(), number[rows[kept]].tolist())
+    done = inside & (ints[:, INTS.index("outcome")] == OUTCOMES.index("finished")) & ~np.isnan(end)
+    return whole.of_some(lives, segments, float(submit[inside].min()) if inside.any() else None,
+                         float(end[done].max()) if done.any() else None)  # fmt: skip
 
 
 def measured(run: Run) -> Run:
     """The run with the ledger of the measured jobs alone; the run itself where all are."""
-    return run if run.window is None else replace(run, ledger=MeasuredLedger(run.ledger, run.window))
+    return run if run.window is None else replace(run, ledger=measured_ledger(run.ledger, run.window))
 
 
 def busy_share(ledger: Ledger, window: Window | None = None) -> float | None:

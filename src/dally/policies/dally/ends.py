@@ -26,9 +26,10 @@ class Ends(Memory):
     held_until: float = 0.0  # Σ GPUs · end, as it was added up
 
     def expect(self, job: ActiveJob, gpus: int, end: float) -> None:
-        held, until = self._without(job.id)
-        self.ends[job.id] = Expected(end, gpus, job.number)
-        self.ends_in_order.add((end, job.number, job.id))
+        job_id, number = job.id, job.number
+        held, until = self._without(job_id)
+        self.ends[job_id] = Expected(end, gpus, number)
+        self.ends_in_order.add((end, number, job_id))
         self.held, self.held_until = held + gpus, until + gpus * end
 
     def postpone(self, later: Iterable[tuple[str, float]]) -> None:
@@ -44,17 +45,20 @@ class Ends(Memory):
         self.held_until = until
 
     def forget_end(self, job_id: str) -> None:
-        if job_id in self.ends:
+        ends = self.ends
+        if job_id in ends:
             self.held, self.held_until = self._without(job_id)
-            del self.ends[job_id]
+            del ends[job_id]
 
     def _without(self, job_id: str) -> tuple[int, float]:
         """The sums without a job, which is taken out of the order."""
         before = self.ends.get(job_id)
         if before is None:
             return self.held, self.held_until
-        self.ends_in_order.remove((before.end, before.number, job_id))
-        return self.held - before.gpus, self.held_until - before.gpus * before.end if self.ends_in_order else 0.0
+        end, gpus, number = before
+        order = self.ends_in_order
+        order.remove((end, number, job_id))
+        return self.held - gpus, self.held_until - gpus * end if order else 0.0
 
     def overdue(self, now: float) -> list[str]:
         """Jobs that should have ended: somebody has to expect something else of them."""

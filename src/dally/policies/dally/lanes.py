@@ -8,9 +8,8 @@ taken out of them: who has accepted is passed over by name.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Container, Iterator, Sequence
-
-from sortedcontainers import SortedList
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
@@ -26,8 +25,9 @@ class Lane:
     def __init__(self, demand: Demand, stages: int) -> None:
         self.demand = demand
         self.told: set[str] = set()  # jobs that may have a reason of their own: the view knows which do
-        self._order: list[SortedList] = [SortedList() for _ in range(stages)]  # entries, as in the queue
-        self._age: list[SortedList] = [SortedList() for _ in range(stages)]  # (last change, entry)
+        # ascending; plain lists, as the buckets of the queue are
+        self._order: list[list[Entry]] = [[] for _ in range(stages)]
+        self._age: list[list[tuple[float, Entry]]] = [[] for _ in range(stages)]  # (last change, entry)
         self._stage: dict[str, tuple[int, float]] = {}  # stage, last change
 
     def __len__(self) -> int:
@@ -44,14 +44,15 @@ class Lane:
 
     def _put(self, entry: Entry, since: float, stage: int) -> None:
         self._stage[entry[4].id] = (stage, since)
-        self._order[stage].add(entry)
-        self._age[stage].add((since, entry))
+        insort(self._order[stage], entry)
+        insort(self._age[stage], (since, entry))
 
     def drop(self, entry: Entry) -> float:
         """Take a job out; returns since when it starved."""
         stage, since = self._stage.pop(entry[4].id)
-        self._order[stage].remove(entry)
-        self._age[stage].remove((since, entry))
+        order, ages = self._order[stage], self._age[stage]
+        del order[bisect_left(order, entry)]
+        del ages[bisect_left(ages, (since, entry))]
         return since
 
     def ripen(self, now: float, thresholds: Sequence[float]) -> None:
@@ -84,16 +85,14 @@ class Lane:
         return float(min(since for ages in self._age if (since := _oldest(ages, but)) is not None))
 
 
-def _first(order: SortedList, but: Container[str]) -> Entry | None:
-    entry: Entry
+def _first(order: list[Entry], but: Container[str]) -> Entry | None:
     for entry in order:
         if entry[4].id not in but:
             return entry
     return None
 
 
-def _oldest(ages: SortedList, but: Container[str]) -> float | None:
-    since: float
+def _oldest(ages: list[tuple[float, Entry]], but: Container[str]) -> float | None:
     for since, entry in ages:
         if entry[4].id not in but:
             return since

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -16,14 +16,16 @@ from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
 from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.dally.forecast import ValueMemory
-from dally.policies.dally.offers import Offers
 from dally.policies.dally.remembered import Histories
 from dally.policies.dally.tiers import Fit, Tiers
-from dally.policies.dally.timers import AutoTuner, Fixed, Timers
 from dally.policies.dally.value import Value
 from dally.policies.dally.waiting import Waits
 from dally.policies.options import option, when, written
 from dally.policies.preempting import Preempting, preempting, with_leases
+
+if TYPE_CHECKING:
+    from dally.policies.dally.offers import Offers
+    from dally.policies.dally.timers import Timers
 
 _PAPER = "arXiv 2401.16492"
 _AUTHORS = "the authors' code"
@@ -99,6 +101,9 @@ def _make(options: Dally.Options, view: View) -> Offers | Value:
         tiers = Tiers(view.topology, options.fit or "best")
         return Value(tiers, _VALUE_LEASE if options.lease is None else options.lease, view,
                      options.waits, options.preempt, options.breadth)
+    from dally.policies.dally.offers import Offers  # who waits by value need not wait for these
+    from dally.policies.dally.timers import AutoTuner, Fixed
+
     lease = _LEASE if options.lease is None else options.lease
     tiers = Tiers(view.topology, options.fit or "first")
     waits = tiers.count - 1

@@ -1,0 +1,118 @@
+"""How much work is left of a job whose work is log-normal, from tables: its Gittins index as a size, and the mean.
+
+Nothing here is remembered: it follows from a spread, a median and the work done (`beliefs` has all three).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+EXACT: Final = 0.02  # a spread below this is rounding
+OVERDUE: Final = 0.3  # spread assumed for a job that outlasts its declaration where all others kept theirs
+FEW: Final = 5  # ended jobs that the mean of all demands counts for against those of one demand
+_POINTS: Final = 160
+_FROM, _TO = -4.0, 6.0  # standard deviations covered by the table
+
+
+class Left(NamedTuple):
+    """What is left of a job: by its index, and in the mean."""
+
+    size: float
+    mean: float
+
+
+def left_of_declared(spread: float, declared: float, done: float) -> Left:
+    """Of a job that declares its work, where declarations have this spread around the truth."""
+    if spread < EXACT:
+        if done < declared:
+            return Left(declared - done, declared - done)
+        spread = OVERDUE
+    times, sizes, means = table(steps(spread))
+    median = max(declared, 1.0)
+    return Left(_between(times, sizes, median, done), _between(times, means, median, done))
+
+
+def mean_of_declared(spread: float, declared: float, done: float) -> float:
+    """`left_of_declared(…).mean` alone."""
+    if spread < EXACT:
+        if done < declared:
+            return declared - done
+        spread = OVERDUE
+    times, _, means = table(steps(spread))
+    return _between(times, means, max(declared, 1.0), done)
+
+
+def size_of_declared(spread: float, declared: float, done: float) -> float:
+    """`left_of_declared(…).size` alone."""
+    if spread < EXACT:
+        if done < declared:
+            return declared - done
+        spread = OVERDUE
+    times, sizes, _ = table(steps(spread))
+    return _between(times, sizes, max(declared, 1.0), done)
+
+
+def mean_of_ended(finished: int, log_work: float, log_work_squared: float, count: int, total: float,
+                  done: float) -> float:  # fmt: skip
+    """Mean work left, by jobs that have ended: all of them, and those of the same demand."""
+    spread, median = _of_ended(finished, log_work, log_work_squared, count, total)
+    times, _, means = table(spread)
+    return _between(times, means, median, done)
+
+
+@lru_cache(maxsize=1024)
+def _of_ended(finished: int, log_work: float, log_work_squared: float, count: int, total: float) -> tuple[float, float]:
+    """Spread, in steps, and median of the work of a demand, from all ended jobs and those of it: asked for very often,
+    and another one only when a job has ended."""
+    mean = log_work / finished
+    median = math.exp((total + FEW * mean) / (count + FEW))
+    spread = math.sqrt(max(log_work_squared / finished - mean * mean, 0.0))
+    return steps(max(spread, OVERDUE)), median
+
+
+def steps(spread: float) -> float:
+    """In steps of a twentieth, so that a table serves many jobs."""
+    return max(1, round(spread * 20)) / 20
+
+
+def _between(times: list[float], values: list[float], median: float, done: float) -> float:
+    """What a table says of attained work, for a median of 1, as a line between its points."""
+    at = done / median
+    if at <= times[0]:
+        gap = times[0] - at
+        return median * (values[0] + gap)
+    index = bisect_right(times, at) - 1
+    if index >= len(times) - 1:
+        grown = at / times[-1]
+        return median * values[-1] * grown
+    part = (at - times[index]) / (times[index + 1] - times[index])
+    return median * (values[index] + part * (values[index + 1] - values[index]))
+
+
+@lru_cache(maxsize=256)
+def table(spread: float) -> tuple[list[float], list[float], list[float]]:
+    """For a median of 1: attained work, the index as a size, and the mean work left."""
+    import numpy as np
+
+    z = np.linspace(_FROM, _TO, _POINTS)
+    times = np.exp(spread * z)
+    above = np.array([0.5 * math.erfc(x / math.sqrt(2.0)) for x in z])  # P(T > t)
+    spent = np.concatenate(([0.0], np.cumsum(0.5 * (above[1:] + above[:-1]) * np.diff(times))))  # ∫ P(T > t) dt
+    # from each point to all behind it; the quotients of the others mean nothing, and may be 0 / 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = (spent[None, :] - spent[:, None]) / (above[:, None] - above[None, :])
+    each[np.tri(_POINTS, dtype=bool)] = math.inf
+    keep = int(_POINTS * 0.85)  # the last points see too little of the tail behind them
+    means = (spent[-1] - spent) / above
+    return times[:keep].tolist(), each.min(axis=1)[:keep].tolist(), means[:keep].tolist()
+
+
+@lru_cache(maxsize=256)
+def steepest(spread: float) -> float:
+    """By how much the index as a size grows with attained work, at most; it is a line between the points."""
+    times, sizes, _ = table(spread)
+    rises = [(sizes[i + 1] - sizes[i]) / (times[i + 1] - times[i]) for i in range(len(times) - 1)]
+    return max(0.0, sizes[-1] / times[-1], *rises)
