@@ -9,7 +9,7 @@ from dally.core.active import ActiveJob
 from dally.core.plan import Demand
 from dally.policies.slurm.counts import CountedSpace
 from dally.policies.slurm.ends import Answer, will_run
-from dally.policies.slurm.nodes import RoomLater, nodes_of
+from dally.policies.slurm.nodes import nodes_of
 from dally.policies.slurm.settings import EVERYWHERE, Partition
 from dally.policies.slurm.space import Space
 from dally.policies.slurm.turn import Turn
@@ -216,14 +216,15 @@ class Backfill:
             self.failed.add(key)
 
     def _try(self, job: ActiveJob, partition: Partition, allowed: int, near: str | None) -> Answer | None:
-        turn = self.turn
+        turn, ends = self.turn, self.turn.ends()
+        if self.settings.preempt == "off" and (job.demand, partition.name, allowed, near) in ends.foreseen:
+            return will_run(self.nodes, ends, job.demand, partition, allowed, near, self.now)  # nothing fits now
         chosen = self.nodes.find(turn.room, job.demand, partition, allowed, near)
         if chosen is not None:
             return Answer(self.now, chosen)
         if self.settings.preempt != "off" and (found := turn.after_preemption(job, partition, allowed, near)):
             return Answer(self.now, found)
-        room = RoomLater(list(turn.free_counts()))
-        return will_run(self.nodes, room, turn.ends(), job.demand, partition, allowed, near, self.now,
+        return will_run(self.nodes, ends, job.demand, partition, allowed, near, self.now,
                         self.settings.one_by_one)  # fmt: skip
 
     def _test_counted(self, job: ActiveJob, partition: Partition, limit: float, mine: int,

@@ -29,6 +29,7 @@ class SlurmRules:
         self.settings, self.tenant, self.qos, self.shares = settings, tenant, qos, shares
         self.own_priority = own_priority
         self._named: dict[str, Partition] = {}
+        self._partitions: dict[tuple[str | None, str | None], Partition] = {}  # of jobs by their own words
         self._factors = [each.job_factor for each in settings.partitions.values()]
         accounts = settings.accounts
         self.limiter = Limiter(accounts if settings.enforced else accounts.unlimited())
@@ -41,7 +42,14 @@ class SlurmRules:
         return self._partition(job.job)
 
     def _partition(self, job: Job) -> Partition:
-        """The one it was submitted to; its tenant where it does not say and tenants are partitions."""
+        key = (job.partition, job.tenant)
+        found = self._partitions.get(key)
+        if found is None:
+            found = self._partitions[key] = self._submitted_to(job)
+        return found
+
+    def _submitted_to(self, job: Job) -> Partition:
+        """The partition that it names; its tenant where it does not say and tenants are partitions."""
         if job.partition is not None and not self.settings.partitions and self.tenant == "partition":
             return self._unconfigured(job.partition)
         return self.settings.partition(job.partition or (job.tenant if self.tenant == "partition" else None))
