@@ -196,9 +196,10 @@ class Backfill:
             self.tested.arrays[array] = self.tested.arrays.get(array, 0) + 1
 
     def _may_reserve(self, job: ActiveJob) -> bool:
-        array, task, _ = job.id.partition("_")
-        if task and self.tested.arrays.get(array, 0) >= self.settings.bf_max_job_array_resv:
-            return False
+        if "_" in job.id:
+            array, task, _ = job.id.partition("_")
+            if task and self.tested.arrays.get(array, 0) >= self.settings.bf_max_job_array_resv:
+                return False
         return self.rules.reserves(job, self.view, self.turn.memory, self.now)
 
     def _fill(self, job: ActiveJob, partition: Partition, limit: float, mine: int) -> None:

@@ -91,7 +91,7 @@ class Ends:
         """It has these GPUs until its limit ends; None: it has none."""
         known = self._of.get(job)
         if known is not None:
-            if known[1] is placement and known[0].time == limit:
+            if known[1] is placement and known[0].time == limit:  # objects
                 return
             self._take_out(known[0])
             del self._of[job]

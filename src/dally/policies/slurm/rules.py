@@ -36,6 +36,7 @@ class SlurmRules:
         self.tree = settings.accounts_tree or bool(accounts.associations)
         self.known_qos = accounts.qos
         self.levels = _levels({name: each.preempt for name, each in accounts.qos.items()})
+        self._always_reserves = not (accounts.qos or settings.bf_min_age_reserve or settings.bf_min_prio_reserve)
         self.lists = any(self.levels.values())  # whether QOS say which others they preempt
 
     def partition(self, job: ActiveJob) -> Partition:
@@ -132,13 +133,18 @@ class SlurmRules:
     def limit(self, view: View, job: ActiveJob) -> float:
         """Its time limit in seconds: what it declares, in whole minutes as Slurm keeps it; else what is estimated of
         it; else its partition's DefaultTime or MaxTime, or a year."""
-        partition = self.partition(job)
-        said = job.job.declared_duration
+        own = job.job
+        partition = self._partition(own)
+        longest = partition.max_time if partition.max_time < YEAR else YEAR
+        said = own.declared_duration
         if said is None:
-            said = view.estimates.work(job.job)
+            said = view.estimates.work(own)
         if said is None:
-            said = partition.default_time if partition.default_time is not None else partition.max_time
-        return max(MINUTE, min(math.ceil(min(said, YEAR) / MINUTE) * MINUTE, partition.max_time, YEAR))
+            said = partition.default_time if partition.default_time is not None else longest
+        if said >= longest:
+            return longest if longest > MINUTE else MINUTE
+        minutes = math.ceil(said / MINUTE) * MINUTE  # asked of many jobs in a pass: compared, not called
+        return MINUTE if minutes < MINUTE else minutes if minutes < longest else max(MINUTE, longest)
 
     def switch_wait(self, demand: Demand) -> float:
         longest = self.settings.max_switch_wait
@@ -194,6 +200,8 @@ class SlurmRules:
 
     def reserves(self, job: ActiveJob, view: View, memory: SlurmMemory, now: float) -> bool:
         """Whether nodes may be reserved for it."""
+        if self._always_reserves:
+            return True
         settings, own = self.settings, self._known(job.job)
         if own is not None and not own.reserves:
             return False
