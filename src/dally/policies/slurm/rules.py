@@ -30,6 +30,7 @@ class SlurmRules:
         self.own_priority = own_priority
         self._named: dict[str, Partition] = {}
         self._partitions: dict[tuple[str | None, str | None], Partition] = {}  # of jobs by their own words
+        self.submitted_to: dict[str, Partition] = {}  # all that jobs were ever ranked in
         self._factors = [each.job_factor for each in settings.partitions.values()]
         accounts = settings.accounts
         self.limiter = Limiter(accounts if settings.enforced else accounts.unlimited())
@@ -47,6 +48,7 @@ class SlurmRules:
         found = self._partitions.get(key)
         if found is None:
             found = self._partitions[key] = self._submitted_to(job)
+            self.submitted_to[found.name] = found
         return found
 
     def _submitted_to(self, job: Job) -> Partition:

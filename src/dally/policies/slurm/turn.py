@@ -58,7 +58,7 @@ class Turn:
         self.blocked: set[Demand] = set()  # of the first of each partition that did not fit
         self.looked = False  # whether the main scheduler has been through the queue
         self._line, self._ends = line, ends
-        self._ends_of: tuple[int, int] | None = None  # the starts and evictions that they reflect
+        self._starts_seen = self._evicted_seen = -1  # those that they reflect
 
     def queue(self) -> Iterator[ActiveJob]:
         """Waiting jobs in order, but for those that have been started since."""
@@ -203,9 +203,9 @@ class Turn:
     def ends(self) -> Ends:
         """Who runs, by the ends of their limits, and what is free; as this plan has it so far."""
         ends = self._ends
-        key = len(self.starts), len(self.evicted)
-        if self._ends_of != key:
-            self._ends_of = key
+        starts, evicted = len(self.starts), len(self.evicted)
+        if starts != self._starts_seen or evicted != self._evicted_seen:
+            self._starts_seen, self._evicted_seen = starts, evicted
             touched, ends.touched = ends.touched, {}
             for job_id in touched:
                 limit = self.memory.limits.get(job_id)
