@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +27,6 @@ def streams(draw: st.DrawFn) -> tuple[list[Spec], Topology]:
     return jobs, topology
 
 
-@pytest.mark.pure  # it puts another function in the place of one
 @pytest.mark.parametrize("options", ["bf_interval=10", "bf_interval=1,batch_sched_delay=0,bf_resolution=1", ""])
 @settings(max_examples=60, deadline=None)
 @given(stream=streams())
@@ -36,8 +34,7 @@ def test_the_first_in_the_queue_starts_no_later_than_it_was_told(stream: tuple[l
     """Slurm takes jobs that end within a window to end at once, and the window is the wider the further away: what it
     foresees may move by that. Here every job ends on its own, so that what remains is the reservation."""
     jobs, topology = stream
-    with patch("dally.policies.slurm.ends.groups", lambda ends: ([end] for end in ends)):
-        first_never_slips(jobs, topology, options)
+    first_never_slips(jobs, topology, ",".join(filter(None, [options, "one_by_one=true"])))
 
 
 def first_never_slips(jobs: list[Spec], topology: Topology, options: str) -> None:

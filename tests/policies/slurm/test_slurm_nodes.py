@@ -9,7 +9,8 @@ from dally.core.free import FreeGpus
 from dally.core.placement import Placement
 from dally.core.plan import demand_of
 from dally.core.topology import Topology
-from dally.policies.slurm.nodes import Chosen, Nodes, RoomLater, RoomNow, Shape
+from dally.policies.slurm.nodes import Nodes, Shape
+from dally.policies.slurm.room import Chosen, RoomLater, RoomNow
 from dally.policies.slurm.settings import Partition, Settings
 
 ALL = Partition("all")
@@ -97,7 +98,8 @@ def test_within_keeps_a_gang_inside_one_domain() -> None:
 @pytest.mark.parametrize(("gpus", "shape"), [(1, Shape(1, 1)), (2, Shape(1, 2)), (4, Shape(2, 2)), (8, Shape(4, 2)),
                                              (5, Shape(0, 5)), (16, Shape(8, 2)), (17, None)])  # fmt: skip
 def test_a_gang_asks_for_the_fewest_nodes_with_as_many_gpus_on_each(gpus: int, shape: Shape | None) -> None:
-    assert Nodes(RACKS, Settings(), any_nodes=False).shape(demand_of(gpus, None), "gpu", ALL) == shape
+    asks = Nodes(RACKS, Settings(), any_nodes=False).asks(demand_of(gpus, None), ALL)
+    assert [ask.shape for ask in asks] == ([] if shape is None else [shape])
 
 
 def test_a_gang_that_no_equal_nodes_hold_takes_gpus_wherever_they_are() -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from dally.core.plan import demand_of
 from dally.core.topology import Topology
 from dally.experiments.twin.history import History, Recorded
-from dally.policies.slurm.nodes import Nodes, RoomLater
+from dally.policies.slurm.nodes import Nodes
+from dally.policies.slurm.room import RoomLater
 from dally.policies.slurm.settings import EVERYWHERE, Partition, Settings
 from dally.simulator.shaping import shaped_for
 

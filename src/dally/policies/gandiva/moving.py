@@ -76,6 +76,8 @@ class Migration:
     def _lower(self, draft: Draft, wanted: Class, overloaded: bool) -> bool:
         servers = draft.servers
         room = draft.free.pools[wanted.gpu_type].total >= wanted.gpus
+        if not room and servers.steepest(wanted) < 2:
+            return False  # whoever takes turns: nobody has two fewer
         found = self._who_takes_turns(draft, wanted)
         if found is None:
             job, turns = (self._packed(draft, wanted) if room and not overloaded else None), 0

@@ -122,6 +122,11 @@ class Servers:
             return self._entry(listed[0])
         return next((self._entry(entry) for entry in listed if self.may_be_on(entry[1], demand)), None)
 
+    def steepest(self, wanted: Class) -> int:
+        """By how many turns groups of the class differ at most."""
+        listed = self.classes.get(wanted)
+        return listed[-1][0] - listed[0][0] if listed else 0
+
     def any_part(self, within: str | None) -> bool:
         """Whether any GPUs of one server are inside one domain of a level."""
         topology = self.view.topology

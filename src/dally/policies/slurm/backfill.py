@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import islice
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
 from dally.policies.slurm.counts import CountedSpace
 from dally.policies.slurm.ends import Answer, will_run
-from dally.policies.slurm.nodes import RoomLater, nodes_of
-from dally.policies.slurm.settings import EVERYWHERE, Partition
+from dally.policies.slurm.nodes import nodes_of
+from dally.policies.slurm.rules import MINUTE
+from dally.policies.slurm.settings import EVERYWHERE, YEAR, Partition
 from dally.policies.slurm.space import Space
 from dally.policies.slurm.turn import Turn
 
@@ -38,6 +40,9 @@ class Backfill:
         self.reserved: dict[str, int] = {}  # by partition, jobs that a reservation was made for
         self.partitions: dict[str, Partition] = {}  # of jobs that would fit
         self.tested = _Tested()
+        self._queue: list[ActiveJob] = []  # who may be tested
+        self._fitting: dict[tuple[Demand, str], bool] = {}  # whether they fit into what was free at first
+        self._shortest: float | None = None  # limit of those who do
         # What was found not to fit: free GPUs become fewer in a pass, so that it does not fit later in it either.
         self.failed: set[tuple[Demand, str, int]] = set()
         self.monotone = settings.preempt == "off" and not self.nodes.reserved
@@ -46,7 +51,7 @@ class Backfill:
         """Whether there was somebody left to test, and some started."""
         settings, turn = self.settings, self.turn
         before, more = len(turn.starts), False
-        last, shortest = self._last_that_fits()
+        last = self._last_that_fits()
         final = max(last.values(), default=-1)
         until: dict[str, int] = {}  # by partition, up to where in the order its jobs are worth a test
         told: set[str] = set()
@@ -54,7 +59,7 @@ class Backfill:
             if place >= TOLD:
                 if place > final:
                     break  # nobody further back fits even into all that is free: whatever is reserved, nobody starts
-                if not self._gap(shortest):
+                if not self._gap():
                     break  # every node with a free GPU is reserved too soon for the shortest of them
             if place >= settings.bf_max_job_test:
                 more = True
@@ -88,12 +93,21 @@ class Backfill:
 
     # --- who need not be tested -------------------------------------------------------------------------------
 
-    def _gap(self, shortest: float) -> bool:
-        """Whether a job as short as that could start now on some node, were it small enough."""
+    def _gap(self) -> bool:
+        """Whether the shortest job that would fit could start now on some node, were it small enough."""
         if self.settings.preempt != "off" or self.counted is not None:
             return True
-        turn = self.turn
-        return self.space.opening(self.now, self.now + shortest, turn.room.at_least(1) & turn.up)[0] != 0
+        turn, now = self.turn, self.now
+        roomy = turn.room.at_least(1) & turn.up
+        if not self.space.opening(now, now + MINUTE, roomy)[0]:
+            return False
+        if self.space.opening(now, now + YEAR, roomy)[0]:
+            return True  # however long it takes: it need not be known who is the shortest
+        if self._shortest is None:
+            fitting, rules = self._fitting, self.rules
+            self._shortest = min([rules.limit(self.view, job) for job in self._queue
+                                  if fitting.get((job.demand, rules.partition(job).name))])  # fmt: skip
+        return self.space.opening(now, now + self._shortest, roomy)[0] != 0
 
     def _until(self, job: ActiveJob, last: dict[str, int], known: dict[str, int]) -> int:
         """The place of the last job that could start on nodes of its partition."""
@@ -104,32 +118,41 @@ class Backfill:
                                          if self.nodes.of(self.partitions[name]) & mine), default=-1)
         return known[partition.name]
 
-    def _last_that_fits(self) -> tuple[dict[str, int], float]:
-        """By partition, the place in the order of its last job that free GPUs would hold if nothing were reserved;
-        and the shortest limit of such jobs."""
+    def _last_that_fits(self) -> dict[str, int]:
+        """By partition, the place in the order of its last job that free GPUs would hold if nothing were reserved."""
         turn = self.turn
         if self.settings.preempt != "off":
             self.partitions = {EVERYWHERE: Partition(EVERYWHERE)}
-            return {EVERYWHERE: len(self.view.waiting)}, 0.0
-        shortest = math.inf
-        fits: dict[tuple[Demand, str], bool] = {}
-        last: dict[str, int] = {}
+            return {EVERYWHERE: len(self.view.waiting)}
         hopeful = {demand for demand in self.view.waiting.buckets if self._hopeful(demand)}
-        for place, job in enumerate(turn.queue() if hopeful else ()):
-            if place >= self.settings.bf_max_job_test:
-                break
-            if job.demand not in hopeful:
-                continue
-            partition = self.rules.partition(job)
-            key = (job.demand, partition.name)
-            found = fits.get(key)
-            if found is None:
-                found = fits[key] = self.nodes.find(turn.room, job.demand, partition, turn.up, None) is not None
-            if found:
-                last[partition.name] = place
-                self.partitions[partition.name] = partition
-                shortest = min(shortest, self.rules.limit(self.view, job))
-        return last, shortest
+        if not hopeful:
+            return {}
+        self._queue = queue = list(islice(turn.queue(), self.settings.bf_max_job_test))
+        alone = len(self.rules.submitted_to) == 1  # all there is is one partition: its last job is the last of all
+        if alone:
+            (partition,) = self.rules.submitted_to.values()
+            for demand in hopeful:
+                self._fits(demand, partition)
+        last: dict[str, int] = {}
+        for place in range(len(queue) - 1, -1, -1):
+            job = queue[place]
+            if job.demand in hopeful:
+                partition = self.rules.partition(job)
+                if self._fits(job.demand, partition) and partition.name not in last:
+                    last[partition.name] = place
+                    self.partitions[partition.name] = partition
+                    if alone:
+                        break
+        return last
+
+    def _fits(self, demand: Demand, partition: Partition) -> bool:
+        """Into what was free at first."""
+        key = (demand, partition.name)
+        found = self._fitting.get(key)
+        if found is None:
+            turn = self.turn
+            found = self._fitting[key] = self.nodes.find(turn.room, demand, partition, turn.up, None) is not None
+        return found
 
     def _hopeful(self, demand: Demand) -> bool:
         """Whether as many GPUs are free as it asks for, of its type, and on as many nodes: less than that they fit."""
@@ -191,14 +214,17 @@ class Backfill:
 
     def _count(self, job: ActiveJob, partition: Partition) -> None:
         self.reserved[partition.name] = self.reserved.get(partition.name, 0) + 1
+        if "_" not in job.id:
+            return
         array, task, _ = job.id.partition("_")
         if task:
             self.tested.arrays[array] = self.tested.arrays.get(array, 0) + 1
 
     def _may_reserve(self, job: ActiveJob) -> bool:
-        array, task, _ = job.id.partition("_")
-        if task and self.tested.arrays.get(array, 0) >= self.settings.bf_max_job_array_resv:
-            return False
+        if "_" in job.id:
+            array, task, _ = job.id.partition("_")
+            if task and self.tested.arrays.get(array, 0) >= self.settings.bf_max_job_array_resv:
+                return False
         return self.rules.reserves(job, self.view, self.turn.memory, self.now)
 
     def _fill(self, job: ActiveJob, partition: Partition, limit: float, mine: int) -> None:
@@ -216,14 +242,15 @@ class Backfill:
             self.failed.add(key)
 
     def _try(self, job: ActiveJob, partition: Partition, allowed: int, near: str | None) -> Answer | None:
-        turn = self.turn
+        turn, ends = self.turn, self.turn.ends()
+        if self.settings.preempt == "off" and (job.demand, partition.name, allowed, near) in ends.foreseen:
+            return will_run(self.nodes, ends, job.demand, partition, allowed, near, self.now)  # nothing fits now
         chosen = self.nodes.find(turn.room, job.demand, partition, allowed, near)
         if chosen is not None:
             return Answer(self.now, chosen)
         if self.settings.preempt != "off" and (found := turn.after_preemption(job, partition, allowed, near)):
             return Answer(self.now, found)
-        room = RoomLater(list(turn.free_counts()))
-        return will_run(self.nodes, room, turn.ends(), job.demand, partition, allowed, near, self.now,
+        return will_run(self.nodes, ends, job.demand, partition, allowed, near, self.now,
                         self.settings.one_by_one)  # fmt: skip
 
     def _test_counted(self, job: ActiveJob, partition: Partition, limit: float, mine: int,

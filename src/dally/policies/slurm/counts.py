@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dally.policies.slurm.ends import groups
-from dally.policies.slurm.nodes import Chosen, RoomLater, Shape
+from dally.policies.slurm.nodes import Shape
+from dally.policies.slurm.room import Chosen, RoomLater
 
 if TYPE_CHECKING:
     from dally.policies.slurm.turn import Turn
@@ -33,8 +34,8 @@ class CountedSpace:
         if self._made == key:
             return
         self._made = key
-        now, ends = turn.now, turn.ends()
-        counts = list(turn.free_counts())
+        now, ends = turn.now, turn.ends().all
+        counts = list(turn.ends().counts)
         self.times, self.counts = [now], [counts]
         for together in ([end] for end in ends) if turn.settings.one_by_one else groups(ends):
             time = max(together[-1].time, now + 1.0)  # who is over its limit is taken to be gone in a moment

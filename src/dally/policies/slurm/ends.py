@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from dally.core.free import bits
+from dally.core.placement import Placement
 from dally.core.plan import Demand
-from dally.policies.slurm.nodes import Chosen, Nodes, RoomLater
+from dally.policies.slurm.nodes import Nodes, counted, nodes_of
+from dally.policies.slurm.room import Chosen
 from dally.policies.slurm.settings import Partition
 
 FIRST_WINDOW = 30.0  # seconds: jobs that end within it are taken to end together, then within twice as many, …
 KILL_WAIT = 30.0  # seconds between the end of a job's limit and its being killed
+
+Moment = tuple[float, str]  # a time, and the job whose limit ends then: two jobs never have the same id
+Question = tuple[Demand, str, int, str | None]  # who asks, of which partition, on which nodes, how near
+_ALREADY: Moment = (-math.inf, "")
+_ALL_THEN = "\U0010ffff"  # after the id of every job
 
 
 class End(NamedTuple):
@@ -27,37 +37,240 @@ class Answer(NamedTuple):
     chosen: Chosen
 
 
-def will_run(nodes: Nodes, room: RoomLater, ends: Sequence[End], demand: Demand, partition: Partition, allowed: int,
-             near: str | None, now: float, one_by_one: bool = False) -> Answer | None:  # fmt: skip
+class _Ready:
+    """The moments at which nodes come to have a certain number of GPUs free, in order; and after each of them, all that
+    have."""
+
+    def __init__(self, machines: int) -> None:
+        self.of: list[Moment | None] = [None] * machines
+        self.moments: list[Moment] = []  # several nodes may come to it at one
+        self.sets: list[int] = []
+        self.stale = (1 << machines) - 1  # nodes whose moment is to be worked out again
+
+    def change(self, machines: list[tuple[int, Moment | None]]) -> None:
+        moments, sets = self.moments, self.sets
+        for machine, after in machines:
+            before, self.of[machine] = self.of[machine], after
+            bit = 1 << machine
+            old = bisect_left(moments, before) if before is not None else len(moments)
+            new = bisect_left(moments, after) if after is not None else len(moments)
+            if after is not None and (new == len(moments) or moments[new] != after):
+                moments.insert(new, after)
+                sets.insert(new, sets[new - 1] if new else 0)
+                old += old >= new
+            for place in range(new, old):  # it has them sooner
+                sets[place] |= bit
+            for place in range(old, new):  # later
+                sets[place] &= ~bit
+            if before is not None and (sets[old - 1] if old else 0) == sets[old]:
+                del moments[old], sets[old]  # nobody else comes to it then
+
+
+class Ends:
+    """Who runs, in the order of the ends of their limits, and from when on each node has how many GPUs free.
+
+    A cache over one layout, kept from pass to pass: what has changed since is put right, and nothing else is looked at,
+    so that a pass does not cost more where more jobs run. A node has at least so many GPUs free from one end on, and
+    for ever, as far as anybody knows: by number of GPUs, those moments are kept in order.
+    """
+
+    def __init__(self, machines: int) -> None:
+        self.all: list[End] = []
+        self.touched: dict[str, None] = {}  # jobs of which something may have changed that is not reflected here yet
+        self.counts = [0] * machines  # GPUs that are free now
+        self._masks = [0] * machines
+        self._of: dict[str, tuple[End, Placement]] = {}
+        self._on: list[list[tuple[float, str, int]]] = [[] for _ in range(machines)]  # by node, who leaves how many
+        self._by_gpus: dict[int, _Ready] = {}
+        # Answers of `will_run`, as long as nothing changes: many a pass finds but one more job in the queue.
+        self.foreseen: dict[Question, tuple[float, Chosen] | None] = {}
+
+    # --- kept up to date ----------------------------------------------------------------------------------------
+
+    def put(self, job: str, limit: float | None, placement: Placement | None) -> None:
+        """It has these GPUs until its limit ends; None: it has none."""
+        known = self._of.get(job)
+        if known is not None:
+            if known[1] is placement and known[0].time == limit:  # objects
+                return
+            self._take_out(known[0])
+            del self._of[job]
+        if limit is not None and placement is not None:
+            gpus = counted(placement)
+            end = End(limit, job, gpus, nodes_of(gpus))
+            self._of[job] = end, placement
+            insort(self.all, end)
+            for machine, count in gpus:
+                insort(self._on[machine], (limit, job, count))
+            self._spoil(end.nodes)
+
+    def _take_out(self, end: End) -> None:
+        del self.all[bisect_left(self.all, end)]
+        for machine, count in end.gpus:
+            there = self._on[machine]
+            del there[bisect_left(there, (end.time, end.job, count))]
+        self._spoil(end.nodes)
+
+    def free_are(self, masks: list[int]) -> None:
+        """These GPUs are free now, by node."""
+        if masks == self._masks:
+            return
+        spoilt = 0
+        for machine, mask in enumerate(masks):
+            if mask != self._masks[machine]:
+                self._masks[machine] = mask
+                self.counts[machine] = mask.bit_count()
+                spoilt |= 1 << machine
+        self._spoil(spoilt)
+
+    def _spoil(self, nodes: int) -> None:
+        self.foreseen.clear()
+        for ready in self._by_gpus.values():
+            ready.stale |= nodes
+
+    # --- what will be free ----------------------------------------------------------------------------------------
+
+    def _ready(self, gpus: int) -> _Ready:
+        """Which nodes have so many GPUs free, and from when on."""
+        ready = self._by_gpus.get(gpus)
+        if ready is None:
+            ready = self._by_gpus[gpus] = _Ready(len(self.counts))
+        if ready.stale:
+            changed = []
+            for machine in bits(ready.stale):
+                after = self._when(machine, gpus)
+                if after != ready.of[machine]:
+                    changed.append((machine, after))
+            ready.stale = 0
+            if changed:
+                ready.change(changed)
+        return ready
+
+    def _when(self, machine: int, gpus: int) -> Moment | None:
+        count = self.counts[machine]
+        if count >= gpus:
+            return _ALREADY
+        for time, job, more in self._on[machine]:
+            count += more
+            if count >= gpus:
+                return time, job
+        return None
+
+    def soonest(self, nodes: int, gpus: int, where: int) -> Moment | None:
+        """When as many of the nodes `where` have so many GPUs free each."""
+        ready = self._ready(gpus)
+        sets = ready.sets
+        low, high = 0, len(sets)  # the sets only grow
+        while low < high:
+            middle = (low + high) // 2
+            if (sets[middle] & where).bit_count() >= nodes:
+                high = middle
+            else:
+                low = middle + 1
+        return ready.moments[low] if low < len(sets) else None
+
+    def by_then(self, gpus: int, moment: Moment) -> int:
+        """Nodes that have so many free when the jobs up to this moment have ended."""
+        ready = self._ready(gpus)
+        place = bisect_right(ready.moments, moment)
+        return ready.sets[place - 1] if place else 0
+
+    def on(self, nodes: int, position: int) -> int | None:
+        """The first end on these nodes from this one on."""
+        every = self.all
+        for place in range(position, len(every)):
+            if every[place].nodes & nodes:
+                return place
+        return None
+
+    def last(self, nodes: int, until: float) -> int:
+        """The last end on these nodes until then; there is one."""
+        every = self.all
+        place = bisect_right(every, (until, _ALL_THEN)) - 1  # an end begins with its moment
+        while not every[place].nodes & nodes:
+            place -= 1
+        return place
+
+
+class RoomThen:
+    """What will be free once the jobs up to a moment have ended."""
+
+    def __init__(self, ends: Ends, moment: Moment) -> None:
+        self.ends, self.moment = ends, moment
+
+    def at_least(self, gpus: int) -> int:
+        return self.ends.by_then(gpus, self.moment)
+
+    def free_on(self, machine: int) -> int:
+        found = self.ends.counts[machine]
+        for time, job, gpus in self.ends._on[machine]:
+            if (time, job) > self.moment:
+                break
+            found += gpus
+        return found
+
+
+def will_run(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, allowed: int, near: str | None, now: float,
+             one_by_one: bool = False) -> Answer | None:  # fmt: skip
     """The jobs on these nodes are let end one after the other, those that end close together at once, until it fits.
 
     The later, the coarser: a start may be foreseen too late, and never too early as long as limits are kept."""
-    wanted = nodes.wanted(demand, partition, allowed)
-    there = [end for end in ends if end.nodes & allowed]
-    for together in ([end] for end in there) if one_by_one else groups(there):
-        for end in together:
-            room.give(end.gpus)
-        if not any((room.at_least(each.gpus) & where).bit_count() >= each.nodes for each, where in wanted):
-            continue
-        chosen = nodes.find(room, demand, partition, allowed, near)
+    question = (demand, partition.name, allowed, near)
+    if question in ends.foreseen:
+        found = ends.foreseen[question]
+    else:
+        found = ends.foreseen[question] = _foresee(nodes, ends, demand, partition, allowed, near, one_by_one)
+    if found is None:
+        return None
+    last, chosen = found
+    return Answer(last if last > now else max(last + KILL_WAIT, now + 1.0), chosen)
+
+
+def _foresee(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, allowed: int, near: str | None,
+             one_by_one: bool) -> tuple[float, Chosen] | None:  # fmt: skip
+    """The end with which it fits, and where."""
+    place = ends.on(allowed, 0)
+    soonest: Moment | None = None
+    for shape, where in nodes.wanted(demand, partition, allowed):
+        moment = ends.soonest(shape.nodes, shape.gpus, where)
+        if moment is not None and (soonest is None or moment < soonest):
+            soonest = moment
+    if place is None or soonest is None:
+        return None
+    edge = first_edge(ends.all[place].time)
+    if soonest > _ALREADY:  # nothing before it would do
+        place = bisect_left(ends.all, soonest)  # an end begins with its moment
+    while place is not None:
+        last = place if one_by_one else ends.last(allowed, group_end(edge, ends.all[place].time))
+        end = ends.all[last]
+        chosen = nodes.find(RoomThen(ends, (end.time, end.job)), demand, partition, allowed, near)
         if chosen is not None:
-            last = together[-1].time
-            return Answer(last if last > now else max(last + KILL_WAIT, now + 1.0), chosen)
+            return end.time, chosen
+        place = ends.on(allowed, last + 1)
     return None
 
 
-def groups(ends: Sequence[End]) -> Iterator[Sequence[End]]:
-    """Jobs that are taken to end at once: those within a window that begins at the first end, on a grid of its own
-    width, and is twice as wide at each step, or wide enough to hold the next end."""
+def first_edge(first: float) -> float:
+    return first - first % FIRST_WINDOW + FIRST_WINDOW
+
+
+def group_end(edge: float, time: float) -> float:
+    """Until when jobs are taken to end at once with one that ends at this time: windows begin at the first end, on a
+    grid of their own width, and each is twice as wide as all before."""
     window = FIRST_WINDOW
-    edge = ends[0].time - ends[0].time % window + window if ends else 0.0
+    while time > edge + window:
+        window *= 2.0
+    return edge + window
+
+
+def groups(ends: Sequence[End]) -> Iterator[Sequence[End]]:
+    """Jobs that are taken to end at once."""
     begin = 0
+    edge = first_edge(ends[0].time) if ends else 0.0
     while begin < len(ends):
+        until = group_end(edge, ends[begin].time)
         stop = begin + 1
-        while stop < len(ends) and ends[stop].time <= edge + window:
+        while stop < len(ends) and ends[stop].time <= until:
             stop += 1
         yield ends[begin:stop]
-        window *= 2.0
-        while stop < len(ends) and ends[stop].time > edge + window:
-            window *= 2.0
         begin = stop

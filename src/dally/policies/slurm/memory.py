@@ -14,7 +14,7 @@ from dally.policies.slurm.priority import NO_USAGE, Usage, decayed
 Held = tuple[int, int, int, float]  # jobs, GPUs, nodes, and GPUs × the end of the limit, summed
 NOTHING: Held = (0, 0, 0, 0.0)
 GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted)
-_NO_NEWS = (ev.TimerDue, ev.Measured, ev.Started, ev.LeaseEnded, pl.Wait, pl.WakeAt)
+NO_NEWS = (ev.TimerDue, ev.Measured, ev.Started, ev.LeaseEnded, pl.Wait, pl.WakeAt)
 
 
 class SlurmMemory(Memory):
@@ -36,7 +36,7 @@ class SlurmMemory(Memory):
 
 def note(memory: SlurmMemory, entries: Sequence[Entry]) -> None:
     """Whether there is something to look at."""
-    if any(not isinstance(entry, _NO_NEWS) for entry in entries):
+    if any(not isinstance(entry, NO_NEWS) for entry in entries):
         memory.wanted = memory.changed = True
 
 

@@ -9,17 +9,15 @@ not by how full they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from dally.core.free import FreeGpus, bits, lowest_gpus
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.topology import Topology
+from dally.policies.slurm.room import Chosen, Room, RoomNow
 from dally.policies.slurm.settings import Partition, Settings
-
-_KEPT = 4096  # jobs whose nodes are kept as bit sets
-Chosen = tuple[tuple[int, int], ...]  # (machine, GPUs)
 
 
 class Shape(NamedTuple):
@@ -29,6 +27,16 @@ class Shape(NamedTuple):
     gpus: int  # per node, or in all
 
 
+class Ask(NamedTuple):
+    """What a demand comes to on nodes of one GPU type in one partition."""
+
+    shape: Shape
+    where: int  # nodes of this type that it may have at all
+
+
+_ANY = Shape(1, 1)  # a node with a GPU: the least that GPUs wherever they are come to
+
+
 class Reserved(NamedTuple):
     """An advance reservation on the clock of the trace."""
 
@@ -36,64 +44,6 @@ class Reserved(NamedTuple):
     begin: float
     end: float
     nodes: int
-
-
-class Room(Protocol):
-    """GPUs that are free now, or will be at some time."""
-
-    def at_least(self, gpus: int) -> int:
-        """Bit set of the machines with so many free."""
-        ...
-
-    def free_on(self, machine: int) -> int: ...
-
-
-class RoomNow:
-    """What is free now, straight from the index."""
-
-    def __init__(self, free: FreeGpus) -> None:
-        self.free = free
-
-    def at_least(self, gpus: int) -> int:
-        level, found = self.free.topology.machine_level, 0
-        if level == len(self.free.topology.levels) - 1:  # one machine, whose count is the total
-            return int(self.free.total >= gpus)
-        for pool in self.free.pools.values():
-            found |= pool.domains_with(level, gpus)
-        return found
-
-    def free_on(self, machine: int) -> int:
-        return self.free.masks[machine].bit_count()
-
-
-class RoomLater:
-    """What will be free once some jobs have ended."""
-
-    def __init__(self, counts: list[int]) -> None:
-        self.counts = counts
-        self._sets: dict[int, int] = {}
-
-    def at_least(self, gpus: int) -> int:
-        found = self._sets.get(gpus)
-        if found is None:
-            found = 0
-            for machine, count in enumerate(self.counts):
-                if count >= gpus:
-                    found |= 1 << machine
-            self._sets[gpus] = found
-        return found
-
-    def free_on(self, machine: int) -> int:
-        return self.counts[machine]
-
-    def give(self, gpus: Chosen) -> None:
-        counts, sets = self.counts, self._sets
-        for machine, more in gpus:
-            before = counts[machine]
-            after = counts[machine] = before + more
-            for size, members in sets.items():
-                if before < size <= after:
-                    sets[size] = members | 1 << machine
 
 
 BY_NODE = frozenset({"order", "last", "pack", "spread"})  # ways of choosing that know no switches
@@ -126,22 +76,14 @@ class Nodes:
                         for level in range(self.leaf_level, len(topology.levels))]
                        for members in self._members[self.leaf_level]]  # fmt: skip
         self._of: dict[str, int] = {}
-        self._shapes: dict[tuple[Demand, str, str], Shape | None] = {}
-        self._by_weight = _by_weight(self._named(settings.weights), len(topology.machines))
-        self._held: dict[str, tuple[Placement, Chosen, int]] = {}
+        self._asks: dict[tuple[Demand, str], list[Ask]] = {}
+        self._by_weight: list[int] = _by_weight(self._named(settings.weights), len(topology.machines))
+        # Where no node is lighter than others, one leaf switch is all that most jobs need.
+        simple = settings.topology == "tree" and len(self._by_weight) == 1
+        self._leaves = self._members[self.leaf_level] if simple else None
         self.reserved = [Reserved(each.name, each.begin - settings.origin, each.end - settings.origin,
                                   self._set(each.nodes)) for each in settings.accounts.reservations] \
             if settings.origin is not None else []  # fmt: skip
-
-    def held(self, job_id: str, placement: Placement) -> tuple[Placement, Chosen, int]:
-        """A placement, its GPUs by machine, and its machines as a bit set; kept for as long as the job has it."""
-        kept = self._held.get(job_id)
-        if kept is not None and kept[0] is placement:  # objects
-            return kept
-        if len(self._held) > _KEPT:
-            self._held.clear()
-        found = self._held[job_id] = placement, counted(placement), nodes_of(placement.slices)
-        return found
 
     # --- advance reservations ---------------------------------------------------------------------------------
 
@@ -191,14 +133,19 @@ class Nodes:
                 found[machine.index] = value
         return found
 
-    def shape(self, demand: Demand, kind: str, partition: Partition) -> Shape | None:
-        """As many nodes as it says; else the fewest that can hold it with the same number of GPUs on each, where there
-        are such nodes; otherwise any. None where the partition cannot hold it at all."""
-        key = (demand, kind, partition.name)
-        if key not in self._shapes:
+    def asks(self, demand: Demand, partition: Partition) -> list[Ask]:
+        """By GPU type: as many nodes as it says; else the fewest that can hold it with the same number of GPUs on each,
+        where there are such nodes; otherwise any. Types that cannot hold it in this partition are left out."""
+        found = self._asks.get((demand, partition.name))
+        if found is None:
             among = self.all if demand.among is None else self.topology.among(demand.among)
-            self._shapes[key] = self._shape(demand, self.kinds.get(kind, 0) & self.of(partition) & among)
-        return self._shapes[key]
+            found = self._asks[demand, partition.name] = []
+            for kind in (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types:
+                where = self.kinds.get(kind, 0) & self.of(partition) & among
+                shape = self._shape(demand, where)
+                if shape is not None:
+                    found.append(Ask(shape, where))
+        return found
 
     def _shape(self, demand: Demand, where: int) -> Shape | None:
         sizes = [self.topology.machines[m].gpus for m in bits(where)]
@@ -233,13 +180,14 @@ class Nodes:
     def find(self, room: Room, demand: Demand, partition: Partition, allowed: int, near: str | None) -> Chosen | None:
         """Nodes for the gang among those `allowed`; `near`: not if they are spread over several domains of this level,
         the leaf switch at the least."""
-        for kind in (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types:
-            shape = self.shape(demand, kind, partition)
-            if shape is None:
+        where = demand.where
+        for shape, mine in self.asks(demand, partition):
+            open_to = room.at_least(shape.gpus if shape.nodes else 1) & mine & allowed
+            if where is None:
+                chosen = self._choose(room, shape, open_to)
+                if chosen is not None and (near is None or self._together(chosen, near)):
+                    return chosen
                 continue
-            open_to = room.at_least(shape.gpus if shape.nodes else 1) & self.kinds[kind] & allowed & self.of(partition)
-            if demand.among is not None:
-                open_to &= self.topology.among(demand.among)
             if demand.within is not None and self.in_island(demand):
                 open_to = self._with_island(room, demand.gpus, open_to)
             for domain in sorted(self._domains(demand), key=lambda d: (open_to & d).bit_count()):
@@ -250,15 +198,7 @@ class Nodes:
 
     def wanted(self, demand: Demand, partition: Partition, allowed: int) -> list[tuple[Shape, int]]:
         """What must be free before `find` can succeed: by GPU type, so many of these nodes with so many GPUs."""
-        found = []
-        for kind in (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types:
-            shape = self.shape(demand, kind, partition)
-            if shape is not None:
-                where = self.kinds[kind] & allowed & self.of(partition)
-                if demand.among is not None:
-                    where &= self.topology.among(demand.among)
-                found.append((shape if shape.nodes else Shape(1, 1), where))
-        return found
+        return [(shape if shape.nodes else _ANY, where & allowed) for shape, where in self.asks(demand, partition)]
 
     def in_island(self, demand: Demand) -> bool:
         return demand.within is not None and self.topology.level_index(demand.within) < self.topology.machine_level
@@ -276,6 +216,8 @@ class Nodes:
         if shape.nodes:
             if candidates.bit_count() < shape.nodes:
                 return None
+            if self._leaves is not None and (leaf := self._tightest(candidates, shape.nodes)):
+                return tuple((m, shape.gpus) for m in first_bits(leaf, shape.nodes))
             order = self._order(room, candidates, shape.nodes, lambda some: some.bit_count() >= shape.nodes)
             return tuple((m, shape.gpus) for m, _ in zip(order, range(shape.nodes), strict=False))
 
@@ -292,6 +234,18 @@ class Nodes:
             if not left:
                 break
         return tuple(chosen)
+
+    def _tightest(self, candidates: int, nodes: int) -> int:
+        """Those of the leaf switch with the fewest candidates that are enough, the first of equals; 0: none has."""
+        found, fewest = 0, len(self.topology.machines) + 1
+        assert self._leaves is not None
+        for leaf in self._leaves:
+            there = leaf & candidates
+            if there:
+                count = there.bit_count()
+                if nodes <= count < fewest:
+                    found, fewest = there, count
+        return found
 
     def _order(self, room: Room, candidates: int, nodes: int, enough: Callable[[int], bool]) -> Iterator[int]:
         """The candidates one by one, as far as somebody asks."""
@@ -422,6 +376,16 @@ def _by_weight(weights: Mapping[int, int], machines: int) -> list[int]:
 def counted(placement: Placement) -> Chosen:
     """Its GPUs by machine."""
     return tuple((machine, mask.bit_count()) for machine, mask in placement.slices)
+
+
+def first_bits(members: int, count: int) -> list[int]:
+    """The lowest of a bit set."""
+    found = []
+    for _ in range(count):
+        low = members & -members
+        found.append(low.bit_length() - 1)
+        members ^= low
+    return found
 
 
 def nodes_of(chosen: Iterable[tuple[int, int]]) -> int:

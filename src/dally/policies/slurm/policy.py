@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -19,12 +20,13 @@ from dally.policies.options import option, written
 from dally.policies.slurm.backfill import Backfill
 from dally.policies.slurm.conf import read_settings
 from dally.policies.slurm.dumps import moment, read_accounts
-from dally.policies.slurm.memory import GONE, SlurmMemory, note
+from dally.policies.slurm.ends import Ends
+from dally.policies.slurm.memory import GONE, NO_NEWS, SlurmMemory, note
 from dally.policies.slurm.nodes import Nodes
 from dally.policies.slurm.priority import decayed
 from dally.policies.slurm.rules import SlurmRules
 from dally.policies.slurm.settings import Partition, Settings, by_the_book
-from dally.policies.slurm.turn import Turn
+from dally.policies.slurm.turn import Line, Turn
 
 _DOCS = "slurm.conf(5), Slurm 22.05"
 
@@ -107,6 +109,7 @@ class Slurm(PolicyBase):
         if options.tenant != "partition":
             self._notes.append(f"a job's tenant is its {options.tenant}: all jobs are of one partition")
         self._nodes: Nodes | None = None
+        self._line, self._ends = Line(), Ends(0)
         self._layout = -1
 
     def new_memory(self) -> SlurmMemory:
@@ -114,6 +117,8 @@ class Slurm(PolicyBase):
 
     def attach(self, view: View, memory: SlurmMemory) -> None:
         self._nodes = None
+        self._line = Line()
+        view.waiting.watch(self._line)
 
     def notes(self, memory: SlurmMemory) -> tuple[str, ...]:
         return ("not imitated: CPUs, memory and licenses, jobs of several partitions, limits on submission and on "
@@ -125,6 +130,7 @@ class Slurm(PolicyBase):
         rules = self.rules
         note(memory, entries)
         for entry in entries:
+            self._touch(memory, entry)
             if isinstance(entry, pl.Start):
                 job = view.job(entry.job)
                 rules.began(memory, view, job, job.placement, now, job.last_change)
@@ -139,6 +145,15 @@ class Slurm(PolicyBase):
             memory.wanted = memory.changed = True
             return list(view.waiting)
         return ()
+
+    def _touch(self, memory: SlurmMemory, entry: Entry) -> None:
+        """Whose GPUs may be others from now on."""
+        if not isinstance(entry, NO_NEWS):
+            job = getattr(entry, "job", None)
+            if isinstance(job, str):
+                self._ends.touched[job] = None
+            elif not isinstance(entry, ev.Arrived):  # of machines
+                self._ends.touched.update(dict.fromkeys(memory.limits))
 
     def _calculate(self, view: View, memory: SlurmMemory, now: float) -> None:
         """Usage decays and ages grow all the time; Slurm looks at both once a period."""
@@ -163,13 +178,15 @@ class Slurm(PolicyBase):
             return []
         if self._nodes is None or self._layout != view.layout:
             self._nodes = Nodes(view.topology, self.rules.settings, any_nodes=self.options.nodes == "any")
+            self._ends = Ends(len(view.topology.machines))
+            self._ends.touched.update(dict.fromkeys(memory.limits))
             self._layout = view.layout
         settings = self.rules.settings
         if now >= memory.timer:
             memory.wanted = memory.changed = True
             memory.timer = math.inf  # who still waits says so again when it is looked at
         with view.free.trial() as free:
-            turn = Turn(self.rules, self._nodes, view, memory, free, now)
+            turn = Turn(self.rules, self._nodes, self._line, self._ends, view, memory, free, now)
             if memory.wanted and now >= memory.main + settings.batch_sched_delay:
                 full = now >= memory.full + settings.sched_interval
                 turn.main_pass(full)

@@ -29,19 +29,30 @@ class SlurmRules:
         self.settings, self.tenant, self.qos, self.shares = settings, tenant, qos, shares
         self.own_priority = own_priority
         self._named: dict[str, Partition] = {}
+        self._partitions: dict[tuple[str | None, str | None], Partition] = {}  # of jobs by their own words
+        self.submitted_to: dict[str, Partition] = {}  # all that jobs were ever ranked in
         self._factors = [each.job_factor for each in settings.partitions.values()]
         accounts = settings.accounts
         self.limiter = Limiter(accounts if settings.enforced else accounts.unlimited())
         self.tree = settings.accounts_tree or bool(accounts.associations)
         self.known_qos = accounts.qos
         self.levels = _levels({name: each.preempt for name, each in accounts.qos.items()})
+        self._always_reserves = not (accounts.qos or settings.bf_min_age_reserve or settings.bf_min_prio_reserve)
         self.lists = any(self.levels.values())  # whether QOS say which others they preempt
 
     def partition(self, job: ActiveJob) -> Partition:
         return self._partition(job.job)
 
     def _partition(self, job: Job) -> Partition:
-        """The one it was submitted to; its tenant where it does not say and tenants are partitions."""
+        key = (job.partition, job.tenant)
+        found = self._partitions.get(key)
+        if found is None:
+            found = self._partitions[key] = self._submitted_to(job)
+            self.submitted_to[found.name] = found
+        return found
+
+    def _submitted_to(self, job: Job) -> Partition:
+        """The partition that it names; its tenant where it does not say and tenants are partitions."""
         if job.partition is not None and not self.settings.partitions and self.tenant == "partition":
             return self._unconfigured(job.partition)
         return self.settings.partition(job.partition or (job.tenant if self.tenant == "partition" else None))
@@ -124,13 +135,18 @@ class SlurmRules:
     def limit(self, view: View, job: ActiveJob) -> float:
         """Its time limit in seconds: what it declares, in whole minutes as Slurm keeps it; else what is estimated of
         it; else its partition's DefaultTime or MaxTime, or a year."""
-        partition = self.partition(job)
-        said = job.job.declared_duration
+        own = job.job
+        partition = self._partition(own)
+        longest = partition.max_time if partition.max_time < YEAR else YEAR
+        said = own.declared_duration
         if said is None:
-            said = view.estimates.work(job.job)
+            said = view.estimates.work(own)
         if said is None:
-            said = partition.default_time if partition.default_time is not None else partition.max_time
-        return max(MINUTE, min(math.ceil(min(said, YEAR) / MINUTE) * MINUTE, partition.max_time, YEAR))
+            said = partition.default_time if partition.default_time is not None else longest
+        if said >= longest:
+            return longest if longest > MINUTE else MINUTE
+        minutes = math.ceil(said / MINUTE) * MINUTE  # asked of many jobs in a pass: compared, not called
+        return MINUTE if minutes < MINUTE else minutes if minutes < longest else max(MINUTE, longest)
 
     def switch_wait(self, demand: Demand) -> float:
         longest = self.settings.max_switch_wait
@@ -186,6 +202,8 @@ class SlurmRules:
 
     def reserves(self, job: ActiveJob, view: View, memory: SlurmMemory, now: float) -> bool:
         """Whether nodes may be reserved for it."""
+        if self._always_reserves:
+            return True
         settings, own = self.settings, self._known(job.job)
         if own is not None and not own.reserves:
             return False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import insort
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Iterator
 from itertools import islice
 
 from dally.core.active import ActiveJob
@@ -12,25 +11,40 @@ from dally.core.free import FreeGpus
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
+from dally.core.ranking import Entry
 from dally.core.reasons import Reason, Token
 from dally.core.units import show_time
-from dally.policies.slurm.ends import End
+from dally.policies.slurm.ends import Ends
 from dally.policies.slurm.memory import SlurmMemory
-from dally.policies.slurm.nodes import Chosen, Nodes, Room, RoomLater, RoomNow, counted, nodes_of
+from dally.policies.slurm.nodes import Nodes, counted, nodes_of
+from dally.policies.slurm.room import Chosen, Room, RoomLater, RoomNow
 from dally.policies.slurm.rules import SlurmRules
 from dally.policies.slurm.settings import Partition
 
-_SORTED_AT_ONCE = 4000  # waiting jobs: of more, only those that are looked at are put in order
+_LONG = 4000  # waiting jobs: of more, only those that may be looked at are
 
 _FIRST = Reason(Token.WAITING_FOR_GPUS, "the first of its partition does not fit now")
 _BEHIND = Reason(Token.PRIORITY, "jobs before it in the order come first, and backfill has found no gap for it")
 
 
+class Line:
+    """Waiting jobs of all demands in one order; follows the ranking."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def added(self, job: ActiveJob, entry: Entry) -> None:
+        insort(self.entries, entry)  # the order of arrival decides before jobs are compared
+
+    def removed(self, job: ActiveJob, entry: Entry) -> None:
+        del self.entries[bisect_left(self.entries, entry)]
+
+
 class Turn:
     """Tries starts on the free GPUs and collects them; changes the draft of the memory and nothing else."""
 
-    def __init__(self, rules: SlurmRules, nodes: Nodes, view: View, memory: SlurmMemory, free: FreeGpus,
-                 now: float) -> None:  # fmt: skip
+    def __init__(self, rules: SlurmRules, nodes: Nodes, line: Line, ends: Ends, view: View, memory: SlurmMemory,
+                 free: FreeGpus, now: float) -> None:  # fmt: skip
         self.rules, self.settings, self.nodes = rules, rules.settings, nodes
         self.view, self.memory, self.free, self.now = view, memory, free, now
         self.room = RoomNow(free)
@@ -38,30 +52,24 @@ class Turn:
         for machine in view.down:
             self.up &= ~(1 << machine)
         self.starts: Plan = []
-        self.started: set[str] = set()
+        self.started: dict[str, Placement] = {}
         self.evicted: dict[str, ActiveJob] = {}
         self.reasons: dict[str, Reason] = {}  # of single jobs
         self.blocked: set[Demand] = set()  # of the first of each partition that did not fit
         self.looked = False  # whether the main scheduler has been through the queue
-        self._ends: list[End] | None = None
-        self._counts: list[int] = []
-        self._counted: tuple[int, int] | None = None
-        self._queue: list[ActiveJob] | None = None
+        self._line, self._ends = line, ends
+        self._starts_seen = self._evicted_seen = -1  # those that they reflect
 
-    def queue(self) -> Iterable[ActiveJob]:
-        """Waiting jobs in order; those that have been started since are not in it."""
-        if self._queue is None:
-            buckets = [bucket.entries for bucket in self.view.waiting.buckets.values()]
-            if len(self.view.waiting) > _SORTED_AT_ONCE:
-                deepest = max(self.settings.bf_max_job_test, self.settings.default_queue_depth) + _SORTED_AT_ONCE
-                entries = list(islice(heapq.merge(*buckets), deepest))
-            else:
-                entries = [entry for bucket in buckets for entry in bucket]
-                entries.sort()  # runs that are in order already; the order of arrival decides before jobs are compared
-            self._queue = [entry[4] for entry in entries]
-        if self.started:
-            return [job for job in self._queue if job.id not in self.started]
-        return self._queue
+    def queue(self) -> Iterator[ActiveJob]:
+        """Waiting jobs in order, but for those that have been started since."""
+        entries, started = self._line.entries, self.started
+        deepest = len(entries)
+        if deepest > _LONG:
+            deepest = max(self.settings.bf_max_job_test, self.settings.default_queue_depth) + _LONG
+        for entry in islice(entries, deepest):
+            job = entry[4]
+            if job.id not in started:
+                yield job
 
     # --- a job is started -------------------------------------------------------------------------------------
 
@@ -81,13 +89,12 @@ class Turn:
         placement = self.nodes.place(self.free, job.demand, chosen)
         self.free.take(placement)
         self.starts.append(Start(job.id, placement))
-        self.started.add(job.id)
+        self.started[job.id] = placement
+        self._ends.touched[job.id] = None
         self.rules.began(self.memory, self.view, job, placement, self.now, self.now)
         self.memory.told.pop(job.id, None)
         self.memory.stopped.pop(job.id, None)
         self.reasons.pop(job.id, None)
-        if self._ends is not None:
-            insort(self._ends, End(self.memory.limits[job.id], job.id, chosen, nodes_of(chosen)))
         return True
 
     def stopped(self, job: ActiveJob) -> bool:
@@ -156,8 +163,7 @@ class Turn:
         self.evicted[victim.id] = victim
         self.free.give(placement)
         self.memory.limits[victim.id] = self.now  # what nobody is given it leaves when it has saved its checkpoint
-        if self._ends is not None:
-            self._ends = [end for end in self._ends if end.job != victim.id]
+        self._ends.touched[victim.id] = None
 
     # --- the main scheduler ----------------------------------------------------------------------------------
 
@@ -194,32 +200,25 @@ class Turn:
 
     # --- what backfill asks -----------------------------------------------------------------------------------
 
-    def free_counts(self) -> list[int]:
-        """Free GPUs by machine; counted again once somebody has started or left."""
-        key = len(self.starts), len(self.evicted)
-        if self._counted != key:
-            self._counts, self._counted = [mask.bit_count() for mask in self.free.masks], key
-        return self._counts
-
-    def ends(self) -> list[End]:
-        """Who runs, by the ends of their limits."""
-        if self._ends is None:
-            found = []
-            job_of, held, changed = self.view.job, self.nodes.held, self.evicted or self.started
-            for job_id, limit in self.memory.limits.items():
-                job = job_of(job_id)
-                placement = job.placement if job.placement is not None else job.leaving
-                if placement is None or (changed and (job_id in self.evicted or job_id in self.started)):
-                    continue
-                _, gpus, nodes = held(job_id, placement)
-                found.append(End(limit, job_id, gpus, nodes))
-            for start in self.starts:
-                if isinstance(start, Start):
-                    gpus = counted(start.placement)
-                    found.append(End(self.memory.limits[start.job], start.job, gpus, nodes_of(gpus)))
-            found.sort()  # two jobs never have the same id: GPUs are not compared
-            self._ends = found
-        return self._ends
+    def ends(self) -> Ends:
+        """Who runs, by the ends of their limits, and what is free; as this plan has it so far."""
+        ends = self._ends
+        starts, evicted = len(self.starts), len(self.evicted)
+        if starts != self._starts_seen or evicted != self._evicted_seen:
+            self._starts_seen, self._evicted_seen = starts, evicted
+            touched, ends.touched = ends.touched, {}
+            for job_id in touched:
+                limit = self.memory.limits.get(job_id)
+                if job_id in self.started or job_id in self.evicted:
+                    ends.touched[job_id] = None  # nobody knows yet whether the plan will be kept
+                    ends.put(job_id, limit, self.started.get(job_id))
+                elif limit is None:
+                    ends.put(job_id, None, None)
+                else:
+                    job = self.view.job(job_id)
+                    ends.put(job_id, limit, job.placement if job.placement is not None else job.leaving)
+            ends.free_are(self.free.masks)
+        return ends
 
     def after_preemption(self, job: ActiveJob, partition: Partition, allowed: int, near: str | None) -> Chosen | None:
         """Nodes for it if everybody it may preempt were gone."""
@@ -235,10 +234,12 @@ class Turn:
     # --- what is said -----------------------------------------------------------------------------------------
 
     def tell(self, job: ActiveJob, start: float, chosen: Chosen, first: bool) -> None:
-        names = [self.view.topology.machines[machine].name or "cluster" for machine, _ in chosen]
-        where = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+        machines, told = self.view.topology.machines, self.memory.told
+        where = ", ".join([machines[machine].name or "cluster" for machine, _ in chosen[:4]])
+        where += ", …" if len(chosen) > 4 else ""
         token = Token.WAITING_FOR_GPUS if first else Token.PRIORITY
-        self.memory.told[job.id] = True
+        if job.id not in told:
+            told[job.id] = True
         if job.id in self.reasons and self.reasons[job.id].token is Token.WAITING_FOR_LOCALITY:
             return
         self.reasons[job.id] = Reason(token, f"backfill plans its start on {where}, as limits have it", start)
