@@ -162,13 +162,16 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
         behind.end()
     plan: Plan = [Preempt(job.id) for job in evicted]
     plan += starts
-    gone = Counter(job.demand for job in started.values())
+    gone = Counter([job.demand for job in started.values()])
     # whose GPUs come back at no cost waits from this instant on, and needs a reason as well
-    waiting = [demand for demand, bucket in view.waiting.buckets.items() if len(bucket) > gone[demand]]
+    waiting = [demand for demand, bucket in view.waiting.buckets.items()
+               if not gone or len(bucket.entries) > gone[demand]]  # fmt: skip
     waiting += [job.demand for job in evicted]
-    plan += [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
-    told = {job.id: job for job in (*explained, *unexplained) if job.id not in started}
-    plan += [lanes.explain(job, most, least.largest) for job in told.values()]
+    told: dict[str, ActiveJob] = {job.id: job for job in (*explained, *unexplained) if job.id not in started}
+    said = [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
+    said += [lanes.explain(job, most, least.largest) for job in told.values()]
+    reasons = view.reasons
+    plan += [wait for wait in said if reasons.get(wait.who) is not wait.reason]  # what was said holds
     return plan
 
 
