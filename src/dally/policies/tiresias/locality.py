@@ -171,7 +171,7 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
     said = [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
     said += [lanes.explain(job, most, least.largest) for job in told.values()]
     reasons = view.reasons
-    plan += [wait for wait in said if reasons.get(wait.who) is not wait.reason]  # what was said holds
+    plan += [wait for wait in said if reasons.get(wait.who) != wait.reason]  # what was said holds
     return plan
 
 
