@@ -256,6 +256,7 @@ def _carry(view: View, evicted: list[ActiveJob], chosen: Chosen, place: Rule, le
         for job, demand in chosen:
             placement = place(free, demand)
             assert placement is not None, "a gang that fits by count can be placed"
-            free.take(placement)
             plan.append(Start(job.id, placement, lease))
+            if job is not chosen[-1][0]:  # after the last one nobody looks
+                free.take(placement)
     return plan

@@ -107,7 +107,7 @@ class Behind:
     """Preemptible jobs in the policy's order and by machine: follows the view's index (`Ranking.watch`)."""
 
     def __init__(self, view: View) -> None:
-        self.view = view
+        self._running, self._topology = view.preemptible, view.topology
         self.evicted: dict[str, ActiveJob] = {}  # by the plan in the making
         self.changes = 0  # so far, of who could lose GPUs
         self._now = 0.0
@@ -130,7 +130,7 @@ class Behind:
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
         self.changes += 1
-        bucket = self.view.preemptible.buckets[job.demand]
+        bucket = self._running.buckets[job.demand]
         if bucket.slope or bucket.then_slope:
             self._sloped.add(job.id)
         elif job.progress_from == job.last_change:
@@ -156,7 +156,7 @@ class Behind:
         assert job.placement is not None
         self.changes += 1
         slices = job.placement.slices
-        kind = self.view.topology.machines[slices[0][0]].gpu_type
+        kind = self._topology.machines[slices[0][0]].gpu_type
         self._there[job.id] = (place, slices, kind)
         insort(self._order, place)
         for machine, _ in slices:
@@ -172,14 +172,13 @@ class Behind:
         if now < self._now:  # asked of an earlier time: who had begun by the later one may not have
             self._clear()
             self.changes += 1
-            for job in self.view.preemptible:
-                self.added(job, self.view.preemptible.entry(job.id))
+            for job in self._running:
+                self.added(job, self._running.entry(job.id))
         self._now = now
-        preemptible = self.view.preemptible
         while self._loading and self._loading[0][0] < now:
             job = heappop(self._loading)[2]
-            if job.id in preemptible and job.id not in self._there and _uses(job, now):
-                self._enter(job, preemptible.entry(job.id))
+            if job.id in self._running and job.id not in self._there and _uses(job, now):
+                self._enter(job, self._running.entry(job.id))
 
     def end(self) -> None:
         """The plan is made: what it tried is undone."""
@@ -247,7 +246,7 @@ class Behind:
 
     def _counted(self, place: Place) -> Reach:
         reach = Reach(place, self._machines, self._largest)
-        machines = self.view.topology.machines
+        machines = self._topology.machines
         for job in self.all(place):
             assert job.placement is not None
             reach.add(job.placement.slices, machines[job.placement.slices[0][0]].gpu_type)
@@ -280,7 +279,7 @@ class Behind:
         """Merged over the demands only as far as somebody needs to look."""
         key, now = place[:4], self._now
         if self._more is None:
-            buckets = self.view.preemptible.buckets.values()
+            buckets = self._running.buckets.values()
             self._more = merge(*(_backwards(each, now) for each in buckets), key=itemgetter(0), reverse=True)
         position = 0
         while True:
