@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dally.live.local import shim
-from dally.live.slurm.batch import Beat, Steps
+from dally.live.slurm.batch import LOST, Beat, Steps
 
 
 @pytest.fixture
@@ -45,4 +45,4 @@ def test_who_is_gone_is_why_it_ended_whatever_the_others_say(steps: Steps, tmp_p
     steps._listen_at = 0.0
     assert steps.over() is False and steps.asked
     steps.alive = {}
-    assert steps.code() == -9 and "n2" in steps.cause
+    assert steps.code() == LOST and "n2" in steps.cause

@@ -7,6 +7,7 @@ import pytest
 from dally.live.engine import Exited, NotBegun, Standing, Vanished
 from dally.live.local.folder import Look, Stage
 from dally.live.slurm.ordering import Mark, node_of, read_mark
+from dally.live.slurm.batch import LOST
 from dally.live.slurm.reading import (
     Reservation,
     SlurmJob,
@@ -144,6 +145,7 @@ def _job(state: str) -> SlurmJob:
     ("CANCELLED", Look(Stage.OVER, 143), Told(asked=True), Exited(*KEY, 143)),
     ("CANCELLED", Look(Stage.OVER, -9, asked="out"), Told(), Exited(*KEY, -9)),  # by an engine before this one
     ("CANCELLED", Look(Stage.OVER, 143, asked="out"), Told(cause="edited"), Vanished(*KEY, "edited")),  # by this one
+    ("FAILED", Look(Stage.OVER, LOST, "n2 is silent"), Told(), Vanished(*KEY, "n2 is silent")),
     ("CANCELLED", Look(Stage.GONE, asked="leave"), Told(), Vanished(
         *KEY, "its Slurm job 12 ended as CANCELLED, and how the attempt ended is not on record")),
     ("CANCELLED", Look(Stage.VOID), Told(given_up=True), NotBegun(*KEY, "it never began", void=True)),

@@ -93,8 +93,10 @@ class Books:
                     if job.state is State.WAITING:  # it was not in the queue before
                         waiting.add(job, rank(view, memory, job, now))
                     elif self.preempts and job.movable and job.lease_until is None:
-                        view.preemptible.discard(job)
-                        view.preemptible.add(job, rank(view, memory, job, now))
+                        place = rank(view, memory, job, now)
+                        if not view.preemptible.stays(job, place):
+                            view.preemptible.discard(job)
+                            view.preemptible.add(job, place)
             except BadRankError as error:
                 assert job is not None
                 self._still_unranked()
@@ -306,6 +308,7 @@ class Books:
         job.neighbours = event.neighbours
         if event.delay > 0:
             job.progress_from = now + event.delay
+            self.view.preemptible.discard(job)  # whoever watches hears of it when it is ranked again
         if comes_back:
             self.view.prices.came_back(job.job, job.progress_from - job.last_change)
         if self.learning is not None and event.step_time > 0:

@@ -38,12 +38,13 @@ class Pool:
 class FreeGpus:
     """Which GPUs are free now. Policies read it and try changes on it inside a `trial`."""
 
-    __slots__ = ("_log", "_touched", "masks", "pools", "topology")
+    __slots__ = ("_log", "_touched", "changes", "masks", "pools", "topology")
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.masks = [0] * len(topology.machines)
         self.pools = {gpu_type: Pool(topology, gpu_type) for gpu_type in topology.gpu_types}
+        self.changes = 0  # so far; what is tried and undone does not count
         self._log: list[tuple[int, int, bool]] | None = None
         # per machine: its pool, and counts, sets, index, bit and GPUs of every domain below the top that holds it
         self._touched: list[tuple[Pool, list[tuple[list[int], list[int], int, int, int]]]] = []
@@ -91,6 +92,7 @@ class FreeGpus:
             self.masks[machine] &= ~mask
         if self._log is not None:
             self._log.append((machine, mask, free))
+        self.changes += 1
         pool, holders = self._touched[machine]
         pool.total += mask.bit_count() if free else -mask.bit_count()
         for counts, at_least, domain, bit, inside in holders:
@@ -112,10 +114,11 @@ class FreeGpus:
 class Trial:
     """A transaction over the free GPUs that is always rolled back: a policy tries, the scheduler commits."""
 
-    __slots__ = ("_free",)
+    __slots__ = ("_changes", "_free")
 
     def __init__(self, free: FreeGpus) -> None:
         self._free = free
+        self._changes = free.changes
 
     def __enter__(self) -> FreeGpus:
         assert self._free._log is None, "trials do not nest"
@@ -126,6 +129,7 @@ class Trial:
         log, self._free._log = self._free._log, None
         for machine, mask, free in reversed(log or []):
             self._free._change(machine, mask, not free)
+        self._free.changes = self._changes
 
 
 def bits(members: int) -> Iterator[int]:

@@ -117,6 +117,15 @@ class Ranking:
         """The job's place in its bucket: base, second base, tie, order of arrival, the job."""
         return self._entry[job_id]
 
+    def stays(self, job: ActiveJob, rank: Rank) -> bool:
+        """Whether it is here, and just there."""
+        entry = self._entry.get(job.id)
+        if entry is None or type(rank) is not Rank or entry[0] != rank.base:
+            return False
+        bucket = self.buckets[job.demand]
+        return (entry[1] == rank.then and entry[2] == rank.tie and bucket.slope == rank.slope
+                and bucket.then_slope == rank.then_slope)  # fmt: skip
+
     def add(self, job: ActiveJob, rank: Rank) -> None:
         if type(rank) is not Rank:
             raise BadRankError(f"its rank is {rank!r}, and must be a Rank")

@@ -253,9 +253,10 @@ def _carry(view: View, evicted: list[ActiveJob], chosen: Chosen, place: Rule, le
         for job in evicted:
             assert job.placement is not None
             free.give(job.placement)
-        for job, demand in chosen:
+        for number, (job, demand) in enumerate(chosen, 1):
             placement = place(free, demand)
             assert placement is not None, "a gang that fits by count can be placed"
-            free.take(placement)
             plan.append(Start(job.id, placement, lease))
+            if number < len(chosen):  # after the last one nobody looks
+                free.take(placement)
     return plan

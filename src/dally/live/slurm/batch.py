@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MARGIN = 5.0  # seconds that nodes have longer than their ranks, to say how these ended
 SILENCE = 120.0  # seconds after which a node of several that said nothing is taken to be gone
 BEATS = 8  # times in that span that it says something
+LOST = -256  # in the place of an exit code: one of its nodes is gone, which is no fault of the job's; no process ends so
 # What a batch script tells `srun` by the environment, and does not mean: steps are laid out by our options.
 _NOT_MEANT = ("SLURM_DISTRIBUTION", "SLURM_ARBITRARY_NODELIST", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_NODE",
               "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
@@ -176,7 +177,7 @@ class Steps(shim.Gang):
         """As the nodes have it on record; who failed before being asked to leave is to blame."""
         if self._silent:
             self.cause = self._silent
-            return -signal.SIGKILL
+            return LOST
         nodes = range(len(self.order["nodes"]))
         found = [shim.read_record(f"{self.order['folder']}/exit.{number}") for number in nodes]
         ended = [record for record in found if record is not None and record.get("state") == "exited"]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dally.live.engine import Exited, NotBegun, Vanished
 from dally.live.local.folder import Look, Stage
+from dally.live.slurm.batch import LOST
 from dally.live.slurm.reading import SlurmJob
 
 SAVED = 143
@@ -49,6 +50,8 @@ def ended(key: tuple[str, int], job: SlurmJob | None, seen: Look, told: Told) ->
 
 
 def _over(key: tuple[str, int], seen: Look, state: str, called: str, told: Told) -> Exited | Vanished:
+    if seen.code == LOST:
+        return Vanished(*key, seen.cause)
     before = seen.asked == "leave" and not told.asked  # by an engine before this one
     # Slurm may have ended a job that had ended already, where nobody could tell it: then the state says nothing.
     signalled = seen.asked == "term" or seen.code in (SAVED, -signal.SIGTERM, -signal.SIGKILL)

@@ -10,21 +10,21 @@ lane's head answers for all behind it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
-from heapq import heapify, heappop, heapreplace, merge
-from operator import itemgetter
+from collections.abc import Sequence, Set
+from heapq import heapify, heappop, heapreplace
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
-from dally.core.ranking import Bucket, Entry, Key, Rank
+from dally.core.ranking import Bucket, Entry, Rank
 from dally.core.reasons import Reason, Token
 from dally.core.topology import Topology
 from dally.policies.greedy import waits_for_gpus
 from dally.policies.placing import place_best_fit, place_within, pools_for
 from dally.policies.room import enough, make_room
+from dally.policies.tiresias.behind import Behind, Place
 from dally.policies.tiresias.profile import Packing
 
 Lane = tuple[Demand, bool]  # demand, must be consolidated
@@ -39,6 +39,10 @@ class Lanes:
         self.buckets: dict[Lane, Bucket] = {}  # only those that are not empty
         self._where: dict[str, Lane] = {}
         self._least: Fewest | None = None
+        self._behind: Behind | None = None
+        self._said: dict[str, tuple[str, bool, int, Wait]] = {}  # what `explain` last made of what it was told
+        self._failed: dict[Lane, Place] = {}  # from there on, nobody of the lane is served, as long as
+        self._as_of = (-1, -1, -1)  # the layout, free GPUs and running jobs are those of then
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
         lane = self._where[job.id] = self._lane(job)
@@ -49,6 +53,7 @@ class Lanes:
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         lane = self._where.pop(job.id)
+        self._said.pop(job.id, None)
         bucket = self.buckets[lane]
         bucket.remove(entry)
         if not bucket.entries:
@@ -68,52 +73,44 @@ class Lanes:
             self._least = Fewest(view.topology, view.down, view.layout)
         return self._least
 
+    def behind(self, view: View) -> Behind:
+        """Kept from the first time on that anybody waits."""
+        if self._behind is None:
+            self._behind = Behind(view)
+        return self._behind
+
+    def failed(self, view: View, behind: Behind) -> dict[Lane, Place]:
+        """From which place on nobody of a lane was served the last time, if everything is as it was; else empty, to be
+        filled. Others who came in between have only taken."""
+        as_of = (view.layout, view.free.changes, behind.changes)
+        if as_of != self._as_of or not behind.lasts:
+            self._as_of = as_of
+            self._failed.clear()
+        return self._failed
+
     def explain(self, job: ActiveJob, most: int, machine: int) -> Wait:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
         picky, because = self.packing.verdict(job.job)
-        need = job.gpus
-        if job.demand.where is not None and job.demand.bound:
-            return Wait(job.id, waits_for_gpus(job.demand).reason)
-        if need == 1 or not picky:
-            said = "" if need == 1 else f"; {because}, so it takes any GPUs"
-            return Wait(job.id, Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}"))
-        where = "one machine" if need <= machine else f"{-(-need // machine)} machines"
-        token = Token.WAITING_FOR_LOCALITY if most >= need else Token.WAITING_FOR_GPUS
-        return Wait(job.id, Reason(token, f"{because}: it waits for {need} free GPUs on {where}"))
+        there = most >= job.gpus
+        said = self._said.get(job.id)
+        if said is None or said[0] != because or said[1] != there or said[2] != machine:
+            wait = _wait(job, picky, because, there, machine)
+            if job.id not in self._where:  # it has just lost its GPUs: it is not in a lane yet
+                return wait
+            said = self._said[job.id] = (because, there, machine, wait)
+        return said[3]
 
 
-class _Running:
-    """Preemptible jobs, hindmost first, merged over the demands only as far as somebody needs to look."""
-
-    def __init__(self, view: View, now: float, least: Fewest) -> None:
-        self.least = least
-        self.evicted: dict[str, ActiveJob] = {}
-        self._now = now
-        self._seen: list[tuple[Key, ActiveJob]] = []
-        buckets = view.preemptible.buckets.values()
-        self._more = merge(*map(self._backwards, buckets), key=itemgetter(0), reverse=True)
-
-    def _backwards(self, bucket: Bucket) -> Iterator[tuple[Key, ActiveJob]]:
-        now = self._now
-        for base, then, tie, number, job in reversed(bucket.entries):
-            yield (base + bucket.slope * now, then + bucket.then_slope * now, tie, number), job
-
-    def behind(self, key: Key) -> Iterator[ActiveJob]:
-        position = 0
-        while True:
-            if position == len(self._seen):
-                following = next(self._more, None)
-                if following is None:
-                    return
-                self._seen.append(following)
-            found, job = self._seen[position]
-            if found <= key:
-                return
-            position += 1
-            # GPUs a job has not begun to use yet are left to it: see `greedy`
-            used = self._now > job.progress_from or job.progress_from == job.last_change
-            if used and job.id not in self.evicted:
-                yield job
+def _wait(job: ActiveJob, picky: bool, because: str, there: bool, machine: int) -> Wait:
+    need = job.gpus
+    if job.demand.where is not None and job.demand.bound:
+        return Wait(job.id, waits_for_gpus(job.demand).reason)
+    if need == 1 or not picky:
+        said = "" if need == 1 else f"; {because}, so it takes any GPUs"
+        return Wait(job.id, Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}"))
+    where = "one machine" if need <= machine else f"{-(-need // machine)} machines"
+    token = Token.WAITING_FOR_LOCALITY if there else Token.WAITING_FOR_GPUS
+    return Wait(job.id, Reason(token, f"{because}: it waits for {need} free GPUs on {where}"))
 
 
 def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequence[ActiveJob],
@@ -122,118 +119,140 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
     who stay are told why: the first of each lane, and who has not been told yet."""
     if not lanes.buckets:
         return []
-    least = lanes.least(view)
-    running = _Running(view, now, least)
-    heads = [(bucket.key(0, now), 0, lane, bucket) for lane, bucket in lanes.buckets.items()]
-    heapify(heads)  # keys are all different: they end with the order of arrival
+    least, behind = lanes.least(view), lanes.behind(view)
+    # waiting ranks do not change with time, so an entry is its place in the order; no two are equal
+    heads: list[tuple[Place, int, Lane, Bucket]] = [
+        (bucket.entries[0], 0, lane, bucket) for lane, bucket in lanes.buckets.items()]
+    heapify(heads)
     starts: Plan = []
     started: dict[str, ActiveJob] = {}
     explained: list[ActiveJob] = []
-    with view.free.trial() as free:
-        while heads:
-            key, position, lane, bucket = heads[0]
-            job = bucket.job(position)
-            placement = (_compact if lane[1] else _whatever)(free, lane[0], running, key)
-            if placement is None:
-                heappop(heads)  # what can be had only gets less: nobody else of this lane is served either
-                explained.append(job)
-                continue
-            free.take(placement)
-            starts.append(Start(job.id, placement, lease))
-            started[job.id] = job
-            position += 1
-            if position == len(bucket):
-                heappop(heads)
-            else:
-                heapreplace(heads, (bucket.key(position, now), position, lane, bucket))
-        most = max(pool.total for pool in free.pools.values())
-    plan: Plan = [Preempt(job_id) for job_id in running.evicted]
+    hopeless = _Hopeless()
+    behind.begin(now)
+    failed = lanes.failed(view, behind)
+    try:
+        with view.free.trial() as free:
+            while heads:
+                place, position, lane, bucket = heads[0]
+                job: ActiveJob = place[4]
+                placement = None
+                known = failed.get(lane)
+                # whose GPUs are taken may leave some to others who could not have taken them
+                if (known is None or place < known or behind.evicted) and not hopeless.at(lane[0]):
+                    placement = (_compact if lane[1] else _whatever)(free, lane[0], behind, least, place)
+                    if placement is None and not lane[1]:
+                        hopeless.found(lane[0])
+                if placement is None:
+                    heappop(heads)  # what can be had only gets less: nobody else of this lane is served either
+                    explained.append(job)
+                    if not starts and (known is None or place < known):  # the plan may come to nothing
+                        failed[lane] = place
+                    continue
+                free.take(placement)
+                starts.append(Start(job.id, placement, lease))
+                started[job.id] = job
+                position += 1
+                if position == len(bucket.entries):
+                    heappop(heads)
+                else:
+                    heapreplace(heads, (bucket.entries[position], position, lane, bucket))
+            most = max(pool.total for pool in free.pools.values())
+        evicted = list(behind.evicted.values())
+    finally:
+        behind.end()
+    plan: Plan = [Preempt(job.id) for job in evicted]
     plan += starts
-    gone = Counter(job.demand for job in started.values())
+    gone = Counter([job.demand for job in started.values()])
     # whose GPUs come back at no cost waits from this instant on, and needs a reason as well
-    waiting = [demand for demand, bucket in view.waiting.buckets.items() if len(bucket) > gone[demand]]
-    waiting += [job.demand for job in running.evicted.values()]
-    plan += [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
-    told = {job.id: job for job in (*explained, *unexplained) if job.id not in started}
-    plan += [lanes.explain(job, most, least.largest) for job in told.values()]
+    waiting = [demand for demand, bucket in view.waiting.buckets.items()
+               if not gone or len(bucket.entries) > gone[demand]]  # fmt: skip
+    waiting += [job.demand for job in evicted]
+    told: dict[str, ActiveJob] = {job.id: job for job in (*explained, *unexplained) if job.id not in started}
+    said = [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
+    said += [lanes.explain(job, most, least.largest) for job in told.values()]
+    reasons = view.reasons
+    plan += [wait for wait in said if reasons.get(wait.who) != wait.reason]  # what was said holds
     return plan
 
 
-def _whatever(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Placement | None:
+class _Hopeless:
+    """So many GPUs of a type, or of any, were neither free nor held by somebody behind. Further back in the order there
+    are no more: that answers for all who ask for as many, wherever they would have to be."""
+
+    def __init__(self) -> None:
+        self._any = 1 << 62
+        self._of: dict[str, int] = {}
+
+    def at(self, demand: Demand) -> bool:
+        gpus, kind = demand.gpus, demand.gpu_type
+        return gpus >= self._any or (kind is not None and kind in self._of and gpus >= self._of[kind])
+
+    def found(self, demand: Demand) -> None:
+        if demand.where is not None and demand.bound:
+            return  # there are GPUs perhaps, but not where it must be
+        if demand.gpu_type is None:
+            self._any = min(self._any, demand.gpus)
+        else:
+            self._of[demand.gpu_type] = min(self._of.get(demand.gpu_type, demand.gpus), demand.gpus)
+
+
+def _whatever(free: FreeGpus, demand: Demand, behind: Behind, least: Fewest, place: Place) -> Placement | None:
     """Any GPUs of one type, best fit: it costs nothing and leaves whole machines to those who need them."""
     found = place_best_fit(free, demand)
     if found is not None:
         return found
     if demand.where is not None and demand.bound:
-        victims = make_room(free, demand, running.behind(key))
-        _evict(free, running, victims or [])
+        victims = make_room(free, demand, behind.all(place))
+        _evict(free, behind, victims or [])
         return None if victims is None else place_best_fit(free, demand)
+    reach = behind.reach(place)
     best: tuple[int, list[ActiveJob], str] | None = None
     for kind, pool in free.pools.items():
-        if demand.gpu_type in (None, kind):
-            need = demand.gpus - pool.total
-            victims = enough(need, ((job, job.gpus) for job in running.behind(key) if _kind(free, job) == kind))
+        need = demand.gpus - pool.total
+        if demand.gpu_type in (None, kind) and reach.totals.get(kind, 0) >= need:
+            victims = enough(need, ((job, job.gpus) for job in behind.all(place) if _kind(free, job) == kind))
             if victims is not None and (best is None or len(victims) < best[0]):
                 best = (len(victims), victims, kind)
     if best is None:
         return None
-    _evict(free, running, best[1])
+    _evict(free, behind, best[1])
     return place_best_fit(free, Demand(demand.gpus, best[2]))
 
 
-def _compact(free: FreeGpus, demand: Demand, running: _Running, key: Key) -> Placement | None:
+def _compact(free: FreeGpus, demand: Demand, behind: Behind, least: Fewest, place: Place) -> Placement | None:
     """The fewest machines that could ever hold the gang: first free ones, then the machines where the most is free
     and the rest is held by jobs further back; then the victims inside them."""
-    found = place_compact(free, demand, running.least)
+    found = place_compact(free, demand, least)
     if found is not None:
         return found
-    held: dict[int, int] = {}  # machine → GPUs of jobs behind
-    for job in running.behind(key):
-        assert job.placement is not None
-        for machine, mask in job.placement.slices:
-            held[machine] = held.get(machine, 0) + mask.bit_count()
+    reach, level = behind.reach(place), free.topology.machine_level
     for kind, pool in free.pools.items():
-        if demand.gpu_type not in (None, kind) or pool.total + sum(held.values()) < demand.gpus:
+        if demand.gpu_type not in (None, kind) or pool.total + reach.totals.get(kind, 0) < demand.gpus:
             continue
-        fewest = running.least.machines(kind, demand.gpus)
+        fewest = least.machines(kind, demand.gpus)
         if fewest is None:
             continue
-        chosen = _machines(free, running.least.of(kind), held, demand.gpus, fewest)
+        up = least.up(kind)
+        if fewest == 1:  # few victims first
+            one = reach.one_machine(pool, level, up, demand.gpus)
+            chosen = None if one is None else {one}
+        else:  # those with most to give
+            chosen = reach.machines(pool, level, up, demand.gpus, fewest)
         if chosen is None:
             continue
         need = demand.gpus - sum(free.masks[m].bit_count() for m in chosen)
-        victims = enough(need, ((job, _inside(job, chosen)) for job in running.behind(key)))
+        victims = enough(need, ((job, _inside(job, chosen)) for job in behind.on(chosen, place)))
         if victims is not None:
-            _evict(free, running, victims)
-            return place_compact(free, Demand(demand.gpus, kind), running.least)
+            _evict(free, behind, victims)
+            return place_compact(free, Demand(demand.gpus, kind), least)
     return None
 
 
-def _machines(free: FreeGpus, among: Sequence[int], held: dict[int, int], gpus: int, fewest: int) -> set[int] | None:
-    """The machines to clear: few victims first where one machine is enough, else those with most to give."""
-    masks = free.masks
-    if fewest == 1:
-        best, most = -1, -1
-        for machine in among:
-            idle = masks[machine].bit_count()
-            if idle > most and idle + held.get(machine, 0) >= gpus:
-                best, most = machine, idle
-        return {best} if best >= 0 else None
-    offers = []
-    for machine in among:
-        idle = masks[machine].bit_count()
-        offers.append((idle + held.get(machine, 0), idle, -machine))
-    offers.sort(reverse=True)
-    if sum(total for total, _, _ in offers[:fewest]) < gpus:
-        return None
-    return {-index for _, _, index in offers[:fewest]}
-
-
-def _evict(free: FreeGpus, running: _Running, victims: list[ActiveJob]) -> None:
+def _evict(free: FreeGpus, behind: Behind, victims: list[ActiveJob]) -> None:
     for job in victims:
         assert job.placement is not None
         free.give(job.placement)
-        running.evicted[job.id] = job
+        behind.evict(job)
 
 
 def _kind(free: FreeGpus, job: ActiveJob) -> str:
@@ -271,11 +290,11 @@ class Fewest:
     def __init__(self, topology: Topology, down: Set[int], layout: int) -> None:
         self.layout = layout  # for which this was counted
         sizes: dict[str, list[int]] = {}
-        self._of: dict[str, list[int]] = {}
+        self._up: dict[str, int] = {}
         for machine in topology.machines:
             if machine.index not in down:
                 sizes.setdefault(machine.gpu_type, []).append(machine.gpus)
-                self._of.setdefault(machine.gpu_type, []).append(machine.index)
+                self._up[machine.gpu_type] = self._up.get(machine.gpu_type, 0) | 1 << machine.index
         self._sizes = {kind: sorted(found, reverse=True) for kind, found in sizes.items()}
         self.largest = max((found[0] for found in self._sizes.values()), default=1)
 
@@ -288,6 +307,6 @@ class Fewest:
                 return count
         return None
 
-    def of(self, gpu_type: str) -> Sequence[int]:
-        """The machines of a type that are up, in ascending order."""
-        return self._of.get(gpu_type, ())
+    def up(self, gpu_type: str) -> int:
+        """The machines of a type that are up, as a bit set."""
+        return self._up.get(gpu_type, 0)

@@ -67,9 +67,9 @@ class Queues:
     def plan(self, view: View, memory: QueuesMemory, now: float) -> Plan:
         plan = self.placing.plan(view, memory, now)
         for action in plan:
-            if isinstance(action, Start):
+            if type(action) is Start:
                 self._resume(memory, view.job(action.job), now)
-            elif isinstance(action, Preempt):
+            elif type(action) is Preempt:
                 self._pause(memory, view.job(action.job), now)
         if memory.due:
             plan.append(WakeAt(max(memory.due[0][0], math.nextafter(now, math.inf))))
