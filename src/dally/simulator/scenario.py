@@ -209,7 +209,10 @@ def read_mapping(path: str | Path, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # a date such as 2026-02-31
         raise UserError(f"{what} {path}: it is not YAML: {error}") from None
     try:
-        json.dumps(found, default=str, skipkeys=True)
+        json.dumps(found)
+    except TypeError:  # YAML makes dates, sets and lists as keys of what is not in quotation marks
+        raise UserError(f"{what} {path}: it holds a date, or another value that is neither a number nor text; put it "
+                        "in quotation marks") from None  # fmt: skip
     except (ValueError, RecursionError):
         raise UserError(f"{what} {path}: it refers to itself, or is nested too deeply") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):

@@ -116,8 +116,8 @@ class Slurm(PolicyBase):
         self._nodes = None
 
     def notes(self, memory: SlurmMemory) -> tuple[str, ...]:
-        return ("not imitated: CPUs, memory and licenses, jobs of several partitions, limits on submission and on "
-                "usage over time, suspension; a MaxTime alone ends no job", *self._notes)
+        return ("not imitated: CPUs, memory and licenses, limits on submission and on usage over time, suspension; a "
+                "MaxTime alone ends no job", *self._notes)
 
     # --- what happened --------------------------------------------------------------------------------------
 
