@@ -77,9 +77,9 @@ def test_the_time_of_asking_may_stand_behind_the_jobs(tmp_path: Path) -> None:
 
 def test_a_long_list_is_not_in_memory_whole() -> None:
     rng = random.Random(1)
-    text = json.dumps({"jobs": [{"n": n, "pad": rng.randbytes(500).hex()} for n in range(2000)]})
+    text = json.dumps({"jobs": [{"n": n, "padding of an entry": rng.randbytes(500).hex()} for n in range(2000)]})
     most = 0
     for count, _ in enumerate(parts(cast("IO[bytes]", io.BytesIO(text.encode())))):
         if count % 500 == 0:
-            most = max(most, sum("pad" in each for each in gc.get_objects() if type(each) is dict))
+            most = max(most, sum("padding of an entry" in each for each in gc.get_objects() if type(each) is dict))
     assert most < 5
