@@ -195,6 +195,7 @@ CHIP = "gpus: {x: {generation: volta, fp32: 1 TFLOP/s, memory: 1 GB, memory_band
         (BOX, ("per: gpu", "per: box"), "per: must be one of gpu"),
         (HALL, ("bandwidth: 1 GB/s, per: nic, ", ""), "either a bandwidth or an oversubscription"),
         (HALL, ("per: nic", "oversubscription: 2"), "either a bandwidth or an oversubscription"),
+        (HALL, ("bandwidth: 1 GB/s, per: nic", "oversubscription: "), "and a value for it"),
         (HALL, ("kind: ring", "kind: star"), "must be one of ring, fully-connected, switch"),
         (HALL, ("per: nic, ", ""), "'per' is missing"),
         (HALL, ("1 GB/s", "0 GB/s"), "bandwidth: must be more than zero"),

@@ -76,7 +76,8 @@ def test_what_is_wrong_with_it_is_one_sentence(values: dict[str, Any], says: str
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "says"), [("- 1\n- 2\n", "must be a mapping"), ("a: [1\n", "is not YAML"), ("", "must be a mapping")])
+@pytest.mark.parametrize(("text", "says"), [("- 1\n- 2\n", "must be a mapping"), ("a: [1\n", "is not YAML"), ("a: [1, 2026-01-01]\n", "it holds a date"), ("? [a]\n: 1\n", "is not YAML"), ("a: !!set {1}\n", "it holds a date"),
+                          ("", "must be a mapping")])
 def test_a_file_that_is_no_scenario_is_one_sentence(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(UserError, match=says):

@@ -46,7 +46,7 @@ class Call:
 
 def draw(rng: random.Random, folder: Path) -> Call:
     """One command line, with its files in `folder`."""
-    return rng.choices((_trace, _cluster, _side_file, _options, _policies, _other), (40, 16, 16, 14, 8, 6))[0](rng, folder)
+    return rng.choices((_trace, _cluster, _side_file, _options, _policies, _other, _twin), (40, 16, 16, 14, 8, 6, 8))[0](rng, folder)
 
 
 def _spoiled(rng: random.Random, folder: Path, *kinds: str) -> tuple[Path, Sample]:
@@ -90,7 +90,8 @@ def _side_file(rng: random.Random, folder: Path) -> Call:
         return Call(("simulate", "-t", str(dump), "-c", "1x2x4", "-p", rng.choice(_POLICIES[:6]), "-q", "--outages", str(path)))
     if sample.kind == "sweep":
         # a sweep of thousands of cells is work, not a hang
-        path.write_bytes(re.sub(rb"(?<=seeds: )[\d_]+", b"2", path.read_bytes()))
+        few = re.sub(rb"(?<=jobs:)\s*(?=[,}\n])", b" 6", path.read_bytes())  # nor is one of as many jobs as it likes
+        path.write_bytes(re.sub(rb"(?<=seeds: )[\d_]+", b"2", few))
         return Call(("sweep", str(path), "--workers", "1", "-q", "--out", str(folder / "swept"), "--force"))
     if sample.kind == "scenario":
         return Call(("simulate", "--scenario", str(path), "-p", "fifo", "-q", "--jobs", "5"))
@@ -136,3 +137,44 @@ def _other(rng: random.Random, folder: Path) -> Call:
          "-q", "--loads", rng.choice(("0.5", "0.5,x", "", "nan", "1e300", "-1"))),
         ("policy", "check", word), (word,), ("simulate", word),
     )))  # fmt: skip
+
+
+_TWIN = {
+    "--present": ("fit", "fifo", "fifo[backfill=easy]", "slurm", "slurm[textbook=easy]", "x", ""), "--policies": ("none", "fifo", "las,dally", "", ",", "x"),
+    "--fabrics": ("infiniband-hdr", "x", ""), "--more-racks": ("r0", "n1", "", "x,y"), "--limits": ("x0.5", "x0", "max=1h", "max=", "x", "x1e400", "max=1e99d", "xnan"),
+    "--warm-up": ("0", "10", "90", "nan", "-1"), "--cool-down": ("0", "9.99", "inf"), "--knowledge": ("limits", "exact", "learned", "x"),
+    "--cluster": (*_SHAPES[:9], "nowhere", "."), "--network": ("ideal", "analytic", "x"), "--nodes": (".", "nowhere"), "--outages": (".", "nowhere"),
+}  # fmt: skip
+
+
+def _history(rng: random.Random) -> bytes:
+    """A dump of a few dozen jobs that are no two alike, as long as a twin needs."""
+    rows = ["JobID|User|Account|Partition|Submit|Eligible|Start|End|State|TimelimitRaw|NNodes|AllocTRES|NodeList"]
+    for number in range(rng.randint(20, 70)):
+        minute, nodes = 9 * number, rng.choice((1, 1, 1, 2))
+        times = [f"2026-03-{2 + at // 1440:02}T{at // 60 % 24:02}:{at % 60:02}:00" for at in (minute, minute + rng.choice((0, 0, 3)), minute + rng.choice((4, 9)), minute + rng.choice((10, 50)))]
+        where = rng.choice(("n1", "n2", "n3")) if nodes == 1 else "n[1-2]"
+        rows.append(f"{number}|u{number % 3}|lab{number % 2}|{rng.choice(('gpu', 'gpu', 'long', 'gpu,long'))}|{'|'.join(times)}|{rng.choice(('COMPLETED', 'FAILED', 'TIMEOUT', 'NODE_FAIL'))}"
+                    f"|{rng.choice((30, 60, 'UNLIMITED', ''))}|{nodes}|gres/gpu:a100={nodes * rng.choice((1, 2, 4))}|{where}")  # fmt: skip
+    return "\n".join(rows).encode() + b"\n"
+
+
+def _twin(rng: random.Random, folder: Path) -> Call:
+    """A history, spoiled or not, and beside it a configuration, events of its nodes, and what might have been."""
+    if rng.random() < 0.2:
+        path, _ = _spoiled(rng, folder, "trace")
+    else:
+        path = folder / "history.txt"
+        path.write_bytes(spoil(_history(rng), rng) if rng.random() < 0.5 else _history(rng))
+    words = ["twin", "--history", str(path), "-q", "--workers", "1"]
+    if rng.random() < 0.4:
+        words += [rng.choice(("--conf", "--cluster", "--nodes")), str(_spoiled(rng, folder, "conf", "topology")[0])]
+    if rng.random() < 0.3:
+        words += ["--outages", str(_spoiled(rng, folder, "outages")[0])]
+    if rng.random() < 0.3:
+        words += ["--out", str(folder / rng.choice(("out", "no/out", path.name)))]
+    for name in rng.sample(sorted(_TWIN), rng.randint(1, 3)):
+        words.append(f"{name}={rng.choice(_TWIN[name])}")
+    if not any(word.startswith("--policies") for word in words):
+        words.append("--policies=none")
+    return Call((*words, *(("--json",) if rng.random() < 0.3 else ())))

@@ -128,7 +128,8 @@ def lost(out: str, path: Path, sample: Sample) -> str | None:
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if data[:2] in (b"\x1f\x8b", b"PK", b"\xff\xfe", b"\xfe\xff"):
         return None
-    lines = [line for line in re.split(rb"\r\n|\n|\r", data) if _is_written(line) and not line.lstrip().startswith((b"#", b";"))]
+    # a carriage return ends a line where nothing else does (old Macs'); among other lines it is a character like others
+    lines = [line for line in re.split(rb"\r?\n" if b"\n" in data else rb"\r", data) if _is_written(line) and not line.lstrip().startswith((b"#", b";"))]
     given = len(lines) - (0 if sample.name.endswith(".swf") else sample.head)
     sections = json.loads(out)
     general = dict(row[:2] for row in sections["trace"]["rows"])

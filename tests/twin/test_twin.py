@@ -212,6 +212,20 @@ def test_the_command_says_the_backtest_first_and_names_what_others_rely_on(
     assert json.loads((tmp_path / "out" / "twin.json").read_text()) == found
 
 
+def test_outages_that_are_left_out_are_said(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = tmp_path / "events.txt"
+    events.write_text("NodeName|TimeStart|TimeEnd|State|Reason\na01|2026-03-02T01:00:00|2026-03-02T01:10:00|DOWN|x\n"
+                      "a01|2026-03-02T03:00:00|2026-03-02T04:00:00|DRAIN|x\nzz9|2026-03-02T03:00:00|2026-03-02T04:00:00|DOWN|x\n")  # fmt: skip
+    words = ["--history", str(folder / "sacct.txt"), "--cluster", str(folder), "--present", "fifo[backfill=any]", "--policies", "none"]
+    assert run(*words, "--outages", str(events), "--json", "--quiet") == 0
+    said = json.loads(capsys.readouterr().out)["assumptions"]
+    assert "the cluster: outages: left out: 1 event of drained nodes, which end no job" in said
+    assert "the cluster: outages: left out: 1 event of nodes that the cluster does not have" in said
+    events.write_text("machine,down,up\nnowhere,1h,2h\n")
+    assert run(*words, "--outages", str(events)) == 2
+    assert "the cluster has no machine 'nowhere'" in capsys.readouterr().err
+
+
 def test_without_a_configuration_the_policy_is_fitted_on_one_part_and_tested_on_the_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -200,6 +200,8 @@ def _fabric_level(entry: Entry, *, first: bool) -> FabricLevel:
     if rate is not None and rate <= 0:
         raise entry.fail("must be more than zero", "bandwidth")
     ratio = entry.number("oversubscription", None, low=1e-9)
+    if rate is None and ratio is None:  # the field is there, and nothing is in it
+        raise entry.fail("needs either a bandwidth or an oversubscription, and a value for it")
     return entry.finish(
         FabricLevel(
             name=entry.text("name"),

@@ -85,6 +85,7 @@ def command(history: str, cluster: str | None, nodes: str | None, conf: Path | N
     from dally.experiments.twin.site import Site
     from dally.experiments.twin.trip import USUAL, Asked, make_twin
     from dally.policies.options import split_policies
+    from dally.simulator.outages import read_outages
     from dally.simulator.scenario import Scenario
     from dally.traces import load_trace
 
@@ -101,6 +102,8 @@ def command(history: str, cluster: str | None, nodes: str | None, conf: Path | N
     site = Site(past.trace, cluster, Path(nodes) if nodes else None)
     topology, notes = site.topology(fabric)
     scenario = Scenario.of({"trace": past.trace, "cluster": topology} | options)
+    if options["outages"] is not None:  # a mistake in it is said before anything is replayed, and what it leaves out
+        read_outages(Path(options["outages"]), topology, past.trace.origin, notes)
     found_conf = conf or (conf_of(cluster, nodes) if present is None else None)
     asked = Asked(present, found_conf, wanted, _names(fabrics), _names(more_racks), other_limits)
     for change in other_limits:

@@ -19,6 +19,7 @@ from dally.policies.limits import Limits
 from dally.policies.options import option
 from dally.policies.placing import RuleName
 from dally.policies.reserving import Reserving, hear_limits, plan_reserving
+from dally.policies.reserving_places import Later
 
 
 class Fifo(RankedPolicy):
@@ -41,6 +42,7 @@ class Fifo(RankedPolicy):
         self.reserving: Reserving | None = kind if kind in ("easy", "conservative") else None
         if self.reserving is not None:
             self.uses = frozenset({DURATIONS})
+        self._later: Later | None = None  # a table that is filled anew at every use
 
     def new_memory(self) -> Memory:
         return NoMemory() if self.reserving is None else Limits()
@@ -50,13 +52,18 @@ class Fifo(RankedPolicy):
             hear_limits(view, memory, entries)
         return ()
 
+    def _room(self, view: View) -> Later:
+        if self._later is None or self._later.topology is not view.topology:
+            self._later = Later(view.topology)
+        return self._later
+
     def rank(self, view: View, memory: Memory, job: ActiveJob, now: float) -> Rank:
         return Rank(job.job.submit_time)
 
     def plan(self, view: View, memory: Memory, now: float) -> Plan:
         if self.reserving is not None:
             assert isinstance(memory, Limits)
-            return plan_reserving(view, memory, now, self.place, self.reserving)
+            return plan_reserving(view, memory, now, self.place, self.reserving, lambda: self._room(view))
         if self.options.backfill:
             return plan_by_rank(view, now, self.place, preempt=False)
         return plan_in_order(view, now, self.place)

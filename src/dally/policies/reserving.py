@@ -1,8 +1,8 @@
 """Backfill with reservations: jobs may pass one that does not fit if that does not delay it, as their limits have it.
 
 EASY backfill reserves for the first job that does not fit, and for nobody else; conservative backfill for every job in
-its turn. Reservations are numbers of GPUs of one type, not places: a gang that must be inside one domain may find its
-number scattered when its time has come, and then keeps the number.
+its turn. As long as everybody who waits may be anywhere, reservations are numbers of GPUs of one type. Where somebody
+must be on so many machines, on some of them or inside one domain, they are places (`reserving_places`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from dally.core import events as ev
@@ -22,6 +22,7 @@ from dally.core.policy import View
 from dally.policies.greedy import waits_for_gpus, waits_its_turn
 from dally.policies.limits import Limits
 from dally.policies.placing import Rule
+from dally.policies.reserving_places import Held, Later, Places, held_by
 
 Reserving = Literal["easy", "conservative"]
 YEAR = 365 * 86400.0  # the limit of a job of which nobody knows how long it takes
@@ -79,10 +80,13 @@ class Profile:
                 self.free[index] -= gpus
 
 
-def plan_reserving(view: View, memory: Limits, now: float, place: Rule, kind: Reserving) -> Plan:
+def plan_reserving(view: View, memory: Limits, now: float, place: Rule, kind: Reserving,
+                   later: Callable[[], Later]) -> Plan:  # fmt: skip
     """In order; who does not fit now gets a reservation, and whoever fits before or beside all of them starts."""
     if not view.waiting.buckets:
         return []
+    if any(demand.bound for demand in view.waiting.buckets):
+        return _plan_places(view, memory, now, place, kind, later())
     profiles = _profiles(view, memory, now)
     fits = {demand for demand in view.waiting.buckets if place(view.free, demand) is not None}
     plan: Plan = []
@@ -116,6 +120,50 @@ def plan_reserving(view: View, memory: Limits, now: float, place: Rule, kind: Re
         waiting = [d for d, bucket in view.waiting.buckets.items() if len(bucket.entries) > started.get(d, 0)]
     plan += [waits_for_gpus(d) if d == first or d not in fits else waits_its_turn(d) for d in waiting]
     return plan
+
+
+def _plan_places(view: View, memory: Limits, now: float, place: Rule, kind: Reserving, later: Later) -> Plan:
+    """The same where it matters which machines are free."""
+    fits = {demand for demand in view.waiting.buckets if place(view.free, demand) is not None}
+    plan: Plan = []
+    started: dict[Demand, int] = {}
+    first: dict[str | None, Demand] = {}  # by where it may be, of the first that did not fit
+    failed: dict[Demand, float] = {}  # what did not fit for so long does not fit for longer, nor later in this plan
+    left = sum(len(view.waiting.buckets[demand].entries) for demand in fits)
+    with view.free.trial() as free:
+        places = Places(now, free, _ends(view, memory), place, later)
+        for job in _in_order(view):
+            if not left:
+                break
+            demand = job.demand
+            left -= demand in fits
+            reserves = kind == "conservative" or demand.among not in first
+            if not reserves and (demand not in fits or failed.get(demand, math.inf) <= limit(view, job)):
+                continue
+            span = limit(view, job)
+            placement = places.start(demand, span) if demand in fits else None
+            if placement is not None:
+                plan.append(Start(job.id, placement))
+                memory.ends[job.id] = now + span
+                started[demand] = started.get(demand, 0) + 1
+                continue
+            failed[demand] = min(span, failed.get(demand, math.inf))
+            if reserves:
+                first.setdefault(demand.among, demand)
+                found = places.earliest(demand, span)
+                if found is not None:
+                    places.take(found.gpus, found.begin, max(span, 1e-9))
+        waiting = [d for d, bucket in view.waiting.buckets.items() if len(bucket.entries) > started.get(d, 0)]
+    heads = set(first.values())
+    plan += [waits_for_gpus(d) if d in heads or d not in fits else waits_its_turn(d) for d in waiting]
+    return plan
+
+
+def _ends(view: View, memory: Limits) -> Iterator[tuple[float, Held]]:
+    for job_id, end in memory.ends.items():
+        placement = view.job(job_id).placement
+        if placement is not None:
+            yield end, tuple(each for each in held_by(placement) if each[0] not in view.down)
 
 
 def _in_order(view: View) -> Iterator[ActiveJob]:

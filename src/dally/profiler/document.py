@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dally.core.errors import UserError
+from dally.core.nested import MOST, written_out
 
 VERSION = 1
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -174,6 +175,8 @@ def read_profile(path: Path) -> Profile:
         raise UserError(f"{path}{where}: {getattr(error, 'problem', None) or 'it is not YAML'}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: it is not YAML: {error}") from None
+    if written_out(data) > MOST:
+        raise UserError(f"{path}: its parts hold each other, and stand for more than {MOST:,} values")
     if not isinstance(data, dict) or "dally-profile" not in data:
         raise UserError(f"{path}: is not a profile; a profile begins with `dally-profile: {VERSION}`")
     if data["dally-profile"] != VERSION:

@@ -7,6 +7,7 @@ is the same because it is made in one place.
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any, get_args, get_type_hints
 
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
+from dally.core.nested import MOST, written_out
 from dally.core.topology import Topology
 from dally.core.units import seconds
 from dally.simulator.digests import digest_of, trace_digest
@@ -208,8 +210,14 @@ def read_mapping(path: str | Path, what: str) -> dict[str, Any]:
         raise UserError(f"{what} {path}{line}: it is not YAML: {getattr(error, 'problem', error)}") from None
     except (ValueError, RecursionError) as error:  # a date such as 2026-02-31
         raise UserError(f"{what} {path}: it is not YAML: {error}") from None
+    if (size := written_out(found)) > MOST:
+        how = "refers to itself" if math.isinf(size) else f"stands for {size:.0e} values: its parts hold each other"
+        raise UserError(f"{what} {path}: it {how}")
     try:
-        json.dumps(found, default=str, skipkeys=True)
+        json.dumps(found)
+    except TypeError:  # YAML makes dates, sets and lists as keys of what is not in quotation marks
+        raise UserError(f"{what} {path}: it holds a date, or another value that is neither a number nor text; put it "
+                        "in quotation marks") from None  # fmt: skip
     except (ValueError, RecursionError):
         raise UserError(f"{what} {path}: it refers to itself, or is nested too deeply") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):

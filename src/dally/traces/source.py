@@ -9,10 +9,12 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
 from dally.core.errors import UserError
+from dally.traces.json_parts import TOP, NotSoError, Part, parts, parts_of
 
 _HEAD = 64 * 1024
 _DELIMITERS = ",;\t|"
@@ -140,6 +142,37 @@ class Source:
             except RecursionError:
                 raise UserError(f"{self.shown} is not a trace: its JSON is nested too deeply") from None
         return self._json
+
+    def json_parts(self) -> Iterator[Part]:
+        """The JSON part by part, for lists that may be long. What is no JSON is read whole, which says why; what is in
+        another encoding is read whole, too."""
+        given = 0
+        try:
+            with self._reading() as stream:
+                for part in parts(stream):
+                    yield part
+                    given += 1
+            return
+        except NotSoError:
+            pass
+        yield from islice(parts_of(self.json()), given, None)
+
+    def json_begin(self) -> tuple[str, dict[str, Any] | None] | None:
+        """Of a document that is a list, or has one called `jobs`: the list's name and its first object; else None."""
+        found: tuple[str, dict[str, Any] | None] | None = None
+        for kind, name, value in self.json_parts():
+            if kind == "list" and name in (TOP, "jobs"):
+                found = name, None
+            elif kind == "entry" and found is not None and name == found[0] and isinstance(value, dict):
+                return name, value
+        return found
+
+    def json_entries(self, name: str) -> Iterator[Any] | None:
+        """The entries of a list one by one; None where the document has none of that name."""
+        begin = self.json_begin()
+        if begin is None or begin[0] != name:
+            return None
+        return (value for kind, found, value in self.json_parts() if kind == "entry" and found == name)
 
     def header(self) -> tuple[str, ...]:
         """Column names of the first line, lower case, as a delimited text would have them."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from builders import RACKS as LEVELS
 from builders import Flat, Played, Spec, cluster, job, outages, play
 from dally.core import plan as pl
 from dally.core.errors import UserError
 from dally.core.reasons import Token
-from dally.core.topology import Topology
+from dally.core.topology import MachineSpec, Topology, build_topology
 from dally.policies.options import make_policy
 
 NODE = cluster(4)  # one machine of four
@@ -171,6 +173,39 @@ def test_a_higher_tier_goes_first_and_preempts_where_that_is_on() -> None:
     played = run(jobs, NODE, tiers + ",preempt=partition")
     assert began(played)["high"] == 2 and played.times(pl.Preempt, "low") == [2.0]
     assert played.outcome("low") == "finished"
+
+
+def test_a_job_of_several_partitions_starts_in_whichever_has_room_first() -> None:
+    two = build_topology(LEVELS, [MachineSpec(("r0", name), 4, sets=(name[0],)) for name in ("a0", "b0", "b1")])
+    jobs = [told(job("a", 4, 900), 900, partition="a", among="a"), told(job("b", 4, 300), 300, partition="b", among="b"),
+            told(job("b2", 4, 900), 900, partition="b", among="b"),
+            told(job("either", 4, 60, 10), 60, partition="a,b", among="a|b"),
+            told(job("after", 4, 60, 20), 60, partition="b", among="b")]  # fmt: skip
+    for options in (AT_ONCE, "textbook=easy", "textbook=conservative"):
+        found = starts(jobs, two, options)
+        assert 300 <= found["either"] < 310 and found["after"] < 380, options
+    # nodes of two partitions are no place for one gang
+    jobs[3] = told(job("either", 8, 60, 10), 60, partition="a,b", among="a|b", nodes=2)
+    played = run(jobs[:1] + jobs[2:4], two, AT_ONCE)
+    assert began(played)["either"] >= 900 and {m for m, _ in held(played, "either")} == {1, 2}
+
+
+def held(played: Played, name: str) -> tuple[tuple[int, int], ...]:
+    return next(entry.placement.slices for _, entry in played.of(pl.Start)  # type: ignore[union-attr]
+                if entry.job == name)  # type: ignore[union-attr]  # fmt: skip
+
+
+def test_of_several_partitions_the_configured_ones_count_and_the_highest_tier_orders(tmp_path: Path) -> None:
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("PartitionName=low Nodes=m0 PriorityTier=1 Default=YES\nPartitionName=high Nodes=m1 PriorityTier=9\n")
+    two = build_topology(LEVELS, [MachineSpec(("r0", name), 4) for name in ("m0", "m1")])
+    jobs = [told(job("l", 4, 300), 300, partition="low"), told(job("h", 4, 900), 900, partition="high"),
+            told(job("first", 4, 60, 5), 60, partition="low"),
+            told(job("both", 4, 60, 10), 60, partition="low,high,gone")]  # fmt: skip
+    found = starts(jobs, two, f"{AT_ONCE},conf={conf}")
+    assert 300 <= found["both"] < 310 and found["first"] >= 360, "its tier is that of the partition `high`"
+    lost = starts([*jobs[:2], told(job("lost", 4, 60, 10), 60, partition="gone,away")], two, f"{AT_ONCE},conf={conf}")
+    assert 300 <= lost["lost"] < 310, "in the default partition"
 
 
 def test_no_more_is_preempted_than_it_takes_and_the_last_started_goes_first() -> None:

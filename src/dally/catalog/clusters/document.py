@@ -21,6 +21,7 @@ from dally.catalog.entries import Entry
 from dally.catalog.machine import Fabric
 from dally.catalog.store import find_fabric
 from dally.core.errors import UserError
+from dally.core.nested import MOST, written_out
 from dally.core.topology import Path as DomainPath
 from dally.core.topology import Topology
 
@@ -41,6 +42,8 @@ def compose(path: Path, text: str) -> Any:
         raise UserError(f"{path}{where}: {getattr(error, 'problem', None) or 'it is not YAML'}") from None
     if root is None:
         raise UserError(f"{path} is empty")
+    if MOST < written_out(root) < math.inf:  # where it refers to itself, the field says so
+        raise UserError(f"{path}: its parts hold each other, and stand for more than {MOST:,} values")
     return root
 
 

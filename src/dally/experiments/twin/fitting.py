@@ -9,13 +9,14 @@ import numpy as np
 
 from dally.core.errors import UserError
 from dally.core.topology import Topology
-from dally.experiments.twin.backtest import size_of
+from dally.experiments.twin.backtest import back_test, size_of
 from dally.experiments.twin.choosing import ENOUGH as ENOUGH_CHOICES
 from dally.experiments.twin.choosing import RULES, Choices, choices
 from dally.experiments.twin.history import History, Recorded, partition_of
 from dally.experiments.twin.ordering import ENOUGH as ENOUGH_PAIRS
 from dally.experiments.twin.ordering import Order, likeliest, orders
 from dally.experiments.twin.replaying import Lives, recorded_lives, replays
+from dally.experiments.twin.verdict import CLOSE, grade_of
 from dally.report.wording import share_text
 from dally.simulator.pool import Report
 from dally.simulator.scenario import Scenario
@@ -55,6 +56,7 @@ class Tried:
     off: float  # `misfit`, a multiple of the recorded average wait
     wait: float  # its average wait there, seconds
     jobs: int  # that it was tried on: fewer where it was not among the best of these
+    close: bool = False  # whether the verdict on these jobs alone would be so
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ class Read:
     """What the decisions of the record say by themselves."""
 
     pairs: int  # of who started and who waited and could have
-    order: Order  # the likeliest
+    order: Order | None  # the likeliest; None: it was not looked for
     nodes: Choices
 
     @property
     def said(self) -> str:
         told = []
-        if self.pairs >= ENOUGH_PAIRS:
+        if self.order is not None and self.pairs >= ENOUGH_PAIRS:
             order = f"[{self.order.options}]" if self.order.options else "of submission"
             told.append(f"of {self.pairs:,} pairs of a job that started and one that waited and would have fitted, "
                         f"{share_text(self.order.agrees)} agree with the order {order}")  # fmt: skip
@@ -139,7 +141,9 @@ class Search:
                                 report=self.report)  # fmt: skip
         self._seen.update(each.policy for each in found)
         self.failures += failed
-        return [Tried(each.policy, misfit(jobs, each.lives), each.lives.averages[0], count) for each in found]
+        return [Tried(each.policy, misfit(jobs, each.lives), each.lives.averages[0], count,
+                      not each.unfinished and grade_of(back_test(self.history, each, jobs)) == CLOSE)
+                for each in found]  # fmt: skip
 
     def around(self, *changes: Sequence[str]) -> None:
         """The nearest so far with each of these changes."""
@@ -160,12 +164,15 @@ def fit(history: History, scenario: Scenario, configured: str | None = None, *, 
     assert isinstance(topology, Topology)
     search = Search(history, scenario, workers, report)
     taken = choices(history, topology)
-    likely, seen = orders(history, report=report)
     nodes = f"topology={taken.ranked[0]}"
+    own = [] if configured is None else [configured, with_options(configured, (BOOK, nodes))]
+    search.attempt(own, all_on_all=True)  # the configured one is what others are held against
+    if is_long(history.measured) and search.tried and search.tried[0].close:
+        return search.found(Read(0, None, taken))  # what is configured, at Slurm's pace or at every event, explains it
+    likely, seen = orders(history, report=report)
     made = [with_options("slurm", [BOOK, *filter(None, order.options.split(",")), nodes])
             for order in likeliest(likely, MOST_ORDERS)]  # fmt: skip
-    own = [] if configured is None else [configured, with_options(configured, (BOOK, nodes))]
-    search.attempt([*own, *made[:1]], all_on_all=True)  # the configured one is what others are held against
+    search.attempt(made[:1], all_on_all=True)
     if not search.done:
         own = [] if configured is None else [with_options(configured, each) for each in (
             (nodes,), ("textbook=conservative", nodes), ("one_by_one=true", nodes))]  # fmt: skip
@@ -184,17 +191,22 @@ def fit(history: History, scenario: Scenario, configured: str | None = None, *, 
     return search.found(Read(seen, likely[0], taken))
 
 
+def is_long(jobs: Sequence[Recorded]) -> bool:
+    """Whether a stretch of them stands for all."""
+    return int(len(jobs) * FITTED_ON[0]) > MOST_JOBS
+
+
 def _stretch(jobs: Sequence[Recorded]) -> tuple[int, int]:
     """Where it begins and how many jobs it has: the first of them, so many that some waited, if any did at all; of a
-    long record, the first jobs in a row that waited as long as all do on average, or those that waited longest."""
+    long record, the jobs in a row whose waits are nearest to those of all: where queues are much longer, all replays
+    drift apart, and where they are much shorter, all are right."""
     whole = _waits(jobs)
     for part in FITTED_ON:
         count = int(len(jobs) * part)
         if count > MOST_JOBS:
             begins = range(0, int(len(jobs) * FITTED_ON[-1]) - MOST_JOBS + 1, MOST_JOBS // 3)
             found = {begin: _waits(jobs[begin : begin + MOST_JOBS]) for begin in begins}
-            long = [begin for begin, waits in found.items() if waits >= whole]
-            return long[0] if long else max(found, key=lambda begin: found[begin]), MOST_JOBS
+            return min(found, key=lambda begin: abs(found[begin] - whole)), MOST_JOBS
         if _waits(jobs[:count]) >= TELLING * whole:
             break
     return 0, count

@@ -71,7 +71,12 @@ class Backfill:
                 continue  # nor does anybody whose nodes it could reserve
             if self._too_many(job) or turn.stopped(job):
                 continue
-            planned = self._test(job)
+            planned = None
+            for partition in self.rules.partitions(job):
+                planned = self._test(job, partition) or planned
+                if job.id in turn.started:
+                    planned = None
+                    break
             if planned is not None and place < TOLD:
                 told.add(job.id)
                 turn.tell(job, planned.start, planned.chosen, first=place == 0)
@@ -165,10 +170,10 @@ class Backfill:
 
     # --- one job ----------------------------------------------------------------------------------------------
 
-    def _test(self, job: ActiveJob) -> Answer | None:
+    def _test(self, job: ActiveJob, partition: Partition) -> Answer | None:
         """Start it, or reserve nodes for it; the plan made for it, where there is one."""
         turn, now = self.turn, self.now
-        partition, limit = self.rules.partition(job), self.rules.limit(self.view, job)
+        limit = self.rules.limit(self.view, job)
         mine = self.nodes.of(partition) & turn.up
         most = self._most
         if self.reserved.get(partition.name, 0) >= most or not self._may_reserve(job):

@@ -121,8 +121,8 @@ class Slurm(PolicyBase):
         view.waiting.watch(self._line)
 
     def notes(self, memory: SlurmMemory) -> tuple[str, ...]:
-        return ("not imitated: CPUs, memory and licenses, jobs of several partitions, limits on submission and on "
-                "usage over time, suspension; a MaxTime alone ends no job", *self._notes)
+        return ("not imitated: CPUs, memory and licenses, limits on submission and on usage over time, suspension; a "
+                "MaxTime alone ends no job", *self._notes)
 
     # --- what happened --------------------------------------------------------------------------------------
 

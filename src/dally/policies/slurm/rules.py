@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from dally.core.active import ActiveJob
 from dally.core.job import Job
@@ -31,6 +32,7 @@ class SlurmRules:
         self._named: dict[str, Partition] = {}
         self._partitions: dict[tuple[str | None, str | None], Partition] = {}  # of jobs by their own words
         self.submitted_to: dict[str, Partition] = {}  # all that jobs were ever ranked in
+        self._together: dict[str, tuple[Partition, tuple[Partition, ...]]] = {}  # by "a,b", what jobs of both are in
         self._factors = [each.job_factor for each in settings.partitions.values()]
         accounts = settings.accounts
         self.limiter = Limiter(accounts if settings.enforced else accounts.unlimited())
@@ -52,7 +54,10 @@ class SlurmRules:
         return found
 
     def _submitted_to(self, job: Job) -> Partition:
-        """The partition that it names; its tenant where it does not say and tenants are partitions."""
+        """The partition that it names; its tenant where it does not say and tenants are partitions. Of several, what
+        they are together: where it is in the order, and which nodes it may get at all."""
+        if job.partition is not None and "," in job.partition and self.tenant == "partition":
+            return self._several(job.partition)[0]
         if job.partition is not None and not self.settings.partitions and self.tenant == "partition":
             return self._unconfigured(job.partition)
         return self.settings.partition(job.partition or (job.tenant if self.tenant == "partition" else None))
@@ -63,6 +68,38 @@ class SlurmRules:
         if found is None:
             found = self._named[name] = Partition(name)
         return found
+
+    def partitions(self, job: ActiveJob) -> tuple[Partition, ...]:
+        """Those it may start in, whichever has room first: as a rule one; of several, the highest tier first."""
+        name = job.job.partition
+        if name is not None and "," in name and self.tenant == "partition":
+            return self._several(name)[1]
+        return (self._partition(job.job),)
+
+    def entries(self, queue: Iterable[ActiveJob]) -> Iterator[tuple[ActiveJob, Partition]]:
+        """Each job of a queue once for every partition it may start in."""
+        for job in queue:
+            for partition in self.partitions(job):
+                yield job, partition
+
+    def _several(self, names: str) -> tuple[Partition, tuple[Partition, ...]]:
+        known = self._together.get(names)
+        if known is None:
+            each = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
+            settings = self.settings
+            if settings.partitions:  # those that are configured, or else the default one
+                found = [settings.partitions[name] for name in each if name in settings.partitions]
+            else:
+                found = [self._unconfigured(name) for name in each]
+            found = sorted(found or [settings.partition(None)], key=lambda one: -one.tier)  # as named among equals
+            nodes = None if any(one.nodes is None for one in found) else \
+                tuple(dict.fromkeys(node for one in found for node in one.nodes or ()))  # fmt: skip
+            whole = found[0] if len(found) == 1 else replace(
+                found[0], name=",".join(one.name for one in found), nodes=nodes,
+                job_factor=max(one.job_factor for one in found), max_time=max(one.max_time for one in found),
+                preemptable=all(one.preemptable for one in found), qos=None)  # fmt: skip
+            known = self._together[names] = whole, tuple(found)
+        return known
 
     def tier(self, job: Job) -> int:
         return self._partition(job).tier

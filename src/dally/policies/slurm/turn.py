@@ -175,12 +175,11 @@ class Turn:
         deep: dict[str, int] = {}  # by partition, jobs that were tested
         most = self.settings.partition_job_depth
         allowed, tested = self.nodes.all, 0
-        for job in self.queue():
+        for job, partition in self.rules.entries(self.queue()):
             if not full and tested > self.settings.default_queue_depth:
                 break
             tested += 1
-            partition = self.rules.partition(job)
-            if partition.name in shut:
+            if partition.name in shut or job.id in self.started:
                 continue
             if most:
                 deep[partition.name] = deep.get(partition.name, 0) + 1

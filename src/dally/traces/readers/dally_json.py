@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans, Ending
 from dally.traces.assembly import NO_DURATION, NO_SUBMIT, Assembly, Row
+from dally.traces.json_parts import TOP
 from dally.traces.readers.reader import Reader
 from dally.traces.source import Source
 from dally.traces.times import known, moment, number
@@ -16,26 +15,19 @@ _ENDINGS = {"CANCELLED": Ending.CANCELLED, "FAILED": Ending.FAILED, "TIMEOUT": E
             "NODE_FAIL": Ending.FAILED}  # fmt: skip
 
 
-def _jobs(source: Source) -> list[Any] | None:
-    document = source.json()
-    if isinstance(document, dict):
-        document = document.get("jobs")
-    return document if isinstance(document, list) else None
-
-
 def _recognises(source: Source) -> bool:
     if source.is_folder or not source.looks_like_json:
         return False
-    jobs = _jobs(source)
-    first = next((job for job in jobs or () if isinstance(job, dict)), {})
+    first = (source.json_begin() or (TOP, None))[1] or {}
     return "job_id" in first and "duration" in first and ("max_parallelism" in first or "gpu_num" in first)
 
 
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "Dally JSON")
-    jobs = _jobs(source)
-    if jobs is None:
+    begin = source.json_begin()
+    if begin is None:
         raise UserError(f"{source.shown} is not Dally JSON: it is not a list of jobs")
+    jobs = list(source.json_entries(begin[0]) or ())  # whether any has a time of its own decides for all
     virtual = any(isinstance(job, dict) and "arrival_time" in job for job in jobs)
     one_gpu = 0
     for index, job in enumerate(jobs):

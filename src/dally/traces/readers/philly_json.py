@@ -7,6 +7,7 @@ from typing import Any
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans, Ending
 from dally.traces.assembly import NO_END, NO_SUBMIT, REVERSED, Assembly, Row
+from dally.traces.json_parts import TOP
 from dally.traces.readers.attempts import failure_points
 from dally.traces.readers.reader import Reader
 from dally.traces.source import Source
@@ -22,9 +23,8 @@ NO_MACHINES = "no machines recorded: GPUs unknown"
 def _recognises(source: Source) -> bool:
     if source.is_folder or not source.looks_like_json:
         return False
-    document = source.json()
-    first = document[0] if isinstance(document, list) and document else None
-    return isinstance(first, dict) and {"jobid", "attempts", "submitted_time"} <= set(first)
+    begin = source.json_begin()
+    return begin is not None and begin[0] == TOP and {"jobid", "attempts", "submitted_time"} <= set(begin[1] or ())
 
 
 def _machines(attempt: Any) -> tuple[tuple[str, int], ...]:
@@ -40,10 +40,10 @@ def _machines(attempt: Any) -> tuple[tuple[str, int], ...]:
 
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "Philly JSON")
-    document = source.json()
-    if not isinstance(document, list):
+    entries = source.json_entries(TOP)
+    if entries is None:
         raise UserError(f"{source.shown} is not Philly JSON: it is not a list of jobs")
-    for index, entry in enumerate(document):
+    for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             assembly.drop("entry that is not a job")
             continue

@@ -3,7 +3,7 @@ accounting's jobs are written alike, the controller's (`squeue --json`) in words
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dally.core.errors import UserError
@@ -15,22 +15,18 @@ from dally.traces.source import Source
 from dally.traces.times import known, number
 from dally.traces.trace import Trace
 
-
-def _jobs(source: Source) -> list[Any] | None:
-    document = source.json()
-    jobs = document.get("jobs") if isinstance(document, dict) else None
-    return jobs if isinstance(jobs, list) else None
+_JOBS = "jobs"
 
 
 def _recognises(source: Source) -> bool:
     if source.is_folder or not source.looks_like_json:
         return False
-    jobs = _jobs(source)
-    if jobs is None:
+    begin = source.json_begin()
+    if begin is None or begin[0] != _JOBS:
         return False
-    first = next((job for job in jobs if isinstance(job, dict)), None)
+    first = begin[1]
     if first is None:
-        return "meta" in source.json()  # sacct with no job in its window
+        return any(name == "meta" for _, name, _ in source.json_parts())  # sacct with no job in its window
     return "job_id" in first and (("time" in first and "state" in first) or _is_controllers(first))
 
 
@@ -69,15 +65,22 @@ def _tres(entries: Any) -> tuple[float, str | None]:
 
 def _read(source: Source) -> Trace:
     assembly = Assembly(source, "sacct --json")
-    jobs = _jobs(source)
-    if jobs is None:
+    begin, jobs = source.json_begin(), source.json_entries(_JOBS)
+    if jobs is None or begin is None:
         raise UserError(f"{source.shown} is not what sacct --json prints: it has no list of jobs")
-    add_records(assembly, _records(assembly, jobs, _positive(source.json().get("last_update"))))
+    asked_at = _asked_at(source) if begin[1] is not None and _is_controllers(begin[1]) else None
+    add_records(assembly, _records(assembly, jobs, asked_at))
     assembly.zoned = True  # the times are seconds since 1970
     return assembly.finish(from_first=True, wall_clock=True)
 
 
-def _records(assembly: Assembly, jobs: list[Any], asked_at: float | None) -> Iterator[Record]:
+def _asked_at(source: Source) -> float | None:
+    """When the controller was asked: that stands behind the jobs, and is needed for the first of them."""
+    return next((_positive(value) for kind, name, value in source.json_parts()
+                 if kind == "member" and name == "last_update"), None)  # fmt: skip
+
+
+def _records(assembly: Assembly, jobs: Iterable[Any], asked_at: float | None) -> Iterator[Record]:
     """`asked_at`: when the controller was asked; jobs that ran then have run until then."""
     for index, job in enumerate(jobs):
         if isinstance(job, dict) and _is_controllers(job):
