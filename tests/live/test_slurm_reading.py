@@ -6,8 +6,8 @@ import pytest
 
 from dally.live.engine import Exited, NotBegun, Standing, Vanished
 from dally.live.local.folder import Look, Stage
-from dally.live.slurm.ordering import Mark, node_of, read_mark
 from dally.live.slurm.batch import LOST
+from dally.live.slurm.ordering import Mark, node_of, read_mark
 from dally.live.slurm.reading import (
     Reservation,
     SlurmJob,

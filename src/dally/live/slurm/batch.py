@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MARGIN = 5.0  # seconds that nodes have longer than their ranks, to say how these ended
 SILENCE = 120.0  # seconds after which a node of several that said nothing is taken to be gone
 BEATS = 8  # times in that span that it says something
-LOST = -256  # in the place of an exit code: one of its nodes is gone, which is no fault of the job's; no process ends so
+LOST = -256  # in the place of an exit code, and no process ends so: one of its nodes is gone, no fault of the job's
 # What a batch script tells `srun` by the environment, and does not mean: steps are laid out by our options.
 _NOT_MEANT = ("SLURM_DISTRIBUTION", "SLURM_ARBITRARY_NODELIST", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_NODE",
               "SLURM_GPUS", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
