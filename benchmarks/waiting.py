@@ -13,7 +13,7 @@ timers; `lasting-untold`: the same with nothing told.
 `parts`: dally with one part after the other taken out, durations told exactly, and `parts-untold`: with nothing told;
 `constants`: the same of the rule where nobody is preempted (`waiting_parts`). All take parts out of the sources:
 DALLY_PURE=1.
-`sweep`: the rule against all who are told the same (`waiting_sweep`).
+`sweep`: the rule against all who are told the same (`waiting_sweep`); `fairness`: what `breadth` gives and takes.
 Seeds 1 to 3, 101 to 106, 201 to 205 and 301 to 305 were looked at while the rules were made; 401 to 405 were not.
 """
 
@@ -35,6 +35,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+import waiting_fairness
 import waiting_parts
 import waiting_sweep
 
@@ -113,7 +114,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         "dally", "dally[preempt=costly]", "las", "las[preempt=costly]", "tiresias", "tiresias[preempt=costly]",
         "srtf[gpu_time=true]", "srtf[gpu_time=true,preempt=costly]")},
 }  # fmt: skip
-PARTS, PARTS_UNTOLD, CONSTANTS, SWEEP = "parts", "parts-untold", "constants", "sweep"
+PARTS, PARTS_UNTOLD, CONSTANTS, SWEEP, FAIRNESS = "parts", "parts-untold", "constants", "sweep", "fairness"
 IN_PARTS = (PARTS, PARTS_UNTOLD, CONSTANTS)
 TOLD = {"lasting": "exact", "preempting": "exact", PARTS: "exact", CONSTANTS: "exact"}  # the other studies: nothing
 SEEDS = (401, 402, 403, 404, 405)
@@ -130,7 +131,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=("run", "show", "write"))
     parser.add_argument("file", type=Path)
     parser.add_argument("page", type=Path, nargs="?")
-    parser.add_argument("--study", choices=(*STUDIES, *IN_PARTS, SWEEP), default="lasting")
+    parser.add_argument("--study", choices=(*STUDIES, *IN_PARTS, SWEEP, FAIRNESS), default="lasting")
     parser.add_argument("--cells", default="", help="beginnings of their names, with a semicolon between them")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     parser.add_argument("--jobs", type=int, default=250)
@@ -168,6 +169,10 @@ def tasks(study: str) -> Iterator[Task]:
     if study == SWEEP:
         for made in waiting_sweep.design():
             yield Task(made.name, made.scenario, {title: (policy, ()) for title, policy in made.policies().items()})
+    elif study == FAIRNESS:
+        for made in waiting_fairness.cells():
+            breadths = waiting_fairness.policies(made)
+            yield Task(made.name, made.scenario, {title: (policy, ()) for title, policy in breadths.items()})
     elif study in IN_PARTS:
         names, parts = ((CONSTANTS_OF, waiting_parts.CONSTANTS) if study == CONSTANTS else
                         (PARTS_OF, waiting_parts.PARTS))  # fmt: skip
@@ -293,6 +298,9 @@ def tables(rows: Sequence[dict[str, Any]], *, every: bool = False) -> Iterator[s
                    f"{parts[0]['jobs']} jobs a run (95 % over seeds).\n")  # fmt: skip
             yield from waiting_parts.tables(parts)
             yield ""
+    fairness = [row for row in rows if row["study"] == FAIRNESS]
+    if fairness:
+        yield from waiting_fairness.tables(fairness)
     sweep = [row for row in rows if row["study"] == SWEEP]
     if sweep:
         yield from waiting_sweep.tables(sweep, every=every)
