@@ -22,18 +22,22 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
     gang.clean()
 
 
+def heard(steps: Steps, folder: Path, now: float) -> str | None:
+    return steps.silent_node([shim.read_record(str(folder / f"exit.{number}")) for number in range(2)], now)
+
+
 def test_a_node_that_has_begun_and_says_nothing_for_long_is_gone(steps: Steps, tmp_path: Path) -> None:
     first, second = (shim.Record(str(tmp_path / f"exit.{number}")) for number in range(2))
-    assert steps.silent_node(0.0) is None and steps.silent_node(1000.0) is None  # neither has begun
+    assert heard(steps, tmp_path, 0.0) is None and heard(steps, tmp_path, 1000.0) is None  # neither has begun
     Beat(first, 40.0)()
     Beat(second, 40.0)()
-    assert steps.silent_node(1000.0) is None
+    assert heard(steps, tmp_path, 1000.0) is None
     first.note(state="running")
-    assert steps.silent_node(1030.0) is None
-    assert steps.silent_node(1041.0) == "n2"
+    assert heard(steps, tmp_path, 1030.0) is None
+    assert heard(steps, tmp_path, 1041.0) == "n2"
     second.write(state="exited", code=0)
-    assert steps.silent_node(1060.0) is None  # it is through; the first is late by 30 s
-    assert steps.silent_node(1071.0) == "n1"
+    assert heard(steps, tmp_path, 1060.0) is None  # it is through; the first is late by 30 s
+    assert heard(steps, tmp_path, 1071.0) == "n1"
 
 
 def test_who_is_gone_is_why_it_ended_whatever_the_others_say(steps: Steps, tmp_path: Path) -> None:
@@ -46,3 +50,14 @@ def test_who_is_gone_is_why_it_ended_whatever_the_others_say(steps: Steps, tmp_p
     assert steps.over() is False and steps.asked
     steps.alive = {}
     assert steps.code() == LOST and "n2" in steps.cause
+
+
+def test_an_srun_that_does_not_see_that_all_is_over_is_not_waited_for(steps: Steps, tmp_path: Path) -> None:
+    for number in range(2):
+        shim.Record(str(tmp_path / f"exit.{number}")).write(state="exited", code=0, cause="")
+    steps.alive = {1: 0}
+    assert steps.over() is False and steps.deadline is None  # it may be about to
+    steps._listen_at = 0.0
+    assert steps.over() is False and steps.deadline is not None and not steps.asked
+    steps.alive, steps.codes = {}, {0: -9}
+    assert steps.code() == 0

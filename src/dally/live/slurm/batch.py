@@ -127,6 +127,7 @@ class Steps(shim.Gang):
         self._heard: dict[int, tuple[int, float]] = {}  # node → the last turn of its record, and when that was new
         self._listen_at = 0.0
         self._silent = ""  # which node is, in words
+        self._all_ended = False  # as the nodes have it on record
         self.silence = float(order.get("silence", SILENCE))
 
     def _tell(self, text: str) -> None:
@@ -152,25 +153,36 @@ class Steps(shim.Gang):
             self._tell("out")
 
     def over(self) -> bool:
-        if self.alive and not self.asked and time.monotonic() >= self._listen_at:
-            self._listen_at = time.monotonic() + self.silence / BEATS
-            silent = self.silent_node(time.monotonic())
-            if silent is not None:
-                self._silent = f"nothing was heard of its ranks on {silent} for {self.silence:g} s: they are gone"
-                self.obey(b"out")
+        now = time.monotonic()
+        if self.alive and not self.asked and now >= self._listen_at:
+            self._listen_at = now + self.silence / BEATS
+            self._listen(now)
         return not self.alive
 
-    def silent_node(self, now: float) -> str | None:
+    def _listen(self, now: float) -> None:
+        """`srun` may have lost what its nodes told it: it is not waited for where they say that all is over, or where
+        one of them says nothing any more."""
+        nodes = [shim.read_record(f"{self.order['folder']}/exit.{n}") for n in range(len(self.order["nodes"]))]
+        if all(record is not None and record.get("state") == "exited" for record in nodes):
+            if self._all_ended:
+                self.deadline = now
+            self._all_ended = True  # and it has until the next look to see it
+            return
+        silent = self.silent_node(nodes, now)
+        if silent is not None:
+            self._silent = f"nothing was heard of its ranks on {silent} for {self.silence:g} s: they are gone"
+            self.obey(b"out")
+
+    def silent_node(self, records: list[dict[str, Any] | None], now: float) -> str | None:
         """A node that had begun and has said nothing for long. Turns are compared, not clocks, which may differ."""
-        for number, name in enumerate(self.order["nodes"]):
-            record = shim.read_record(f"{self.order['folder']}/exit.{number}")
+        for number, record in enumerate(records):
             if record is None or record.get("state") != "running":
                 continue  # it has not begun, or is through, or the file system is not there
             turn, since = self._heard.get(number, (-1, now))
             if record["turn"] != turn:
                 self._heard[number] = (record["turn"], now)
             elif now - since > self.silence:
-                return str(name)
+                return str(self.order["nodes"][number])
         return None
 
     def code(self) -> int:
