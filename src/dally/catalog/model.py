@@ -135,6 +135,10 @@ class Model:
     measured_on: str | None = None  # GPU those seconds were measured on
     buckets: tuple[int, ...] = ()  # bytes of gradient buckets as they were sent, where somebody measured them
 
+    def __hash__(self) -> int:
+        """Not over its hundreds of layers: what is remembered of a model is looked up by it for every new step."""
+        return hash((self.name, len(self.layers), self.batch_size))
+
     @property
     def parameters(self) -> int:
         return sum(layer.parameters for layer in self.layers)

@@ -111,14 +111,14 @@ class Ledger:
     def settle(self) -> None:
         """The figures of those who live, as they are now, beside those of the ended."""
         for row in self._live.values():
-            self.lives.put(row)
+            row.put(self.lives.floats, self.lives.ints)
 
     def _by_number(self) -> list[Row]:
         return sorted(self._live.values(), key=attrgetter("number"))
 
     def _over(self, row: Row) -> None:
         """It has ended: its figures are enough."""
-        self.lives.put(row)
+        row.put(self.lives.floats, self.lives.ints)
         del self._live[row.job_id]
 
     def close(self, now: float) -> None:
@@ -142,7 +142,7 @@ class Ledger:
         row.number = self.lives.add(row)
         before = self._live.get(row.job_id)
         if before is not None:  # the name again: a new life
-            self.lives.put(before)
+            before.put(self.lives.floats, self.lives.ints)
         self._live[row.job_id] = row
         if self.first_submit is None:
             self.first_submit = now

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from math import isnan, nan
-from operator import attrgetter
+from math import isnan
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from dally.core.placement import Placement
@@ -28,8 +27,6 @@ FLOATS = TIMES + SUMS
 INTS = (*COUNTS, "level", "outcome")  # level −1: it never ran; the outcome by its number in `OUTCOMES`
 _WIDE, _NARROW = len(FLOATS), len(INTS)
 _NO_FLOATS, _NO_INTS = array("d", [0.0] * _WIDE), array("i", [0] * _NARROW)
-_sums, _counts = attrgetter(*SUMS), attrgetter(*COUNTS)
-_NUMBER = {name: number for number, name in enumerate(OUTCOMES)}
 
 
 class Lives:
@@ -49,7 +46,7 @@ class Lives:
         return len(self.ids)
 
     def add(self, row: Row) -> int:
-        """A place for a job that begins to live; its figures come with `put`."""
+        """A place for a job that begins to live; its figures come with `Row.put`."""
         self.ids.append(row.job_id)
         self.models.append(row.model)
         self.users.append(row.user)
@@ -57,16 +54,6 @@ class Lives:
         self.floats.extend(_NO_FLOATS)
         self.ints.extend(_NO_INTS)
         return len(self.ids) - 1
-
-    def put(self, row: Row) -> None:
-        at = row.number * _WIDE
-        self.floats[at : at + _WIDE] = array("d", (
-            nan if row.first_start is None else row.first_start,
-            nan if row.first_minibatches is None else row.first_minibatches, nan if row.end is None else row.end,
-            *_sums(row)))  # fmt: skip
-        at = row.number * _NARROW
-        self.ints[at : at + _NARROW] = array("i", (
-            *_counts(row), -1 if row.level is None else row.level, _NUMBER[row.outcome]))  # fmt: skip
 
     def fill(self, number: int, row: Row) -> Row:
         """The row with the figures that were put."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
+from math import nan
+from struct import Struct
 from typing import Any, Final
 
 from dally.core.job import Job
-from dally.core.lives import ALONE
+from dally.core.lives import ALONE, FLOATS, INTS, OUTCOMES
 from dally.core.placement import Placement
 
 MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
 _ROUNDING = 1e-9
 _NOBODY: Final = Job("", 0.0, 0)
+_FLOATS, _INTS = Struct(f"{len(FLOATS)}d"), Struct(f"{len(INTS)}i")
+_NUMBER: Final = {name: number for number, name in enumerate(OUTCOMES)}
 
 FIELDS: Final = (
     "_delay_left", "_exposed", "_fraction", "_gpus", "_lane", "_minibatches", "_neighbours", "_placed",
@@ -74,6 +79,18 @@ class Row:
     def empty(cls) -> Row:
         """Nobody's: `Lives.fill` makes it somebody's."""
         return cls(_NOBODY)
+
+    def put(self, floats: array[float], ints: array[int]) -> None:
+        """Its figures into its places of the columns, in the order of `lives.FLOATS` and `lives.INTS`."""
+        _FLOATS.pack_into(floats, self.number * _FLOATS.size,
+                          nan if self.first_start is None else self.first_start,
+                          nan if self.first_minibatches is None else self.first_minibatches,
+                          nan if self.end is None else self.end,
+                          self.submit, self.running, self.suspended, self.comm, self.neighbour_loss, self.lost,
+                          self.gpu_seconds, self.comm_gpu_seconds, self.lost_gpu_seconds, self.suspensions)  # fmt: skip
+        _INTS.pack_into(ints, self.number * _INTS.size, self.gpus, self.preemptions, self.migrations, self.resizes,
+                        self.packs, self.unpacks, self.interruptions, self.failed_starts,
+                        -1 if self.level is None else self.level, _NUMBER[self.outcome])  # fmt: skip
 
     @property
     def jct(self) -> float | None:

@@ -70,6 +70,10 @@ class Analytic:
         self._shaped_steps: dict[tuple[str | None, Shape], Step] = {}
         self._placed: dict[tuple[str | None, Placement], StepProfile] = {}
         self._shaped: dict[tuple[str | None, Shape], StepProfile] = {}
+        self._alone: dict[str | None, dict[int, StepProfile]] = {}  # by model and `Shapes.alone`
+        self._steps_alone: dict[str | None, dict[int, Step]] = {}
+        self._models: dict[str | None, tuple[Model, int | None]] = {}
+        self._gpu_types: dict[str, Gpu] = {}
         self._notes: dict[str, None] = {}
 
     @property
@@ -78,14 +82,23 @@ class Analytic:
         return list(self._notes)
 
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
-        try:
-            return self._steps[job.model, placement]
-        except KeyError:
-            found = self._shaped_step(job.model, self.shapes.of(placement))
-            if len(self._steps) >= _MOST_REMEMBERED:
-                self._steps.clear()
-            self._steps[job.model, placement] = found
+        model = job.model
+        alone = self.shapes.alone(placement)
+        if alone < 0:
+            found = self._steps.get((model, placement))
+            if found is None:
+                found = self._shaped_step(model, self.shapes.of(placement))
+                if len(self._steps) >= _MOST_REMEMBERED:
+                    self._steps.clear()
+                self._steps[model, placement] = found
             return found
+        known = self._steps_alone.get(model)
+        if known is None:
+            known = self._steps_alone[model] = {}
+        found = known.get(alone)
+        if found is None:
+            found = known[alone] = self._shaped_step(model, self.shapes.of(placement))
+        return found
 
     def _shaped_step(self, name: str | None, shape: Shape) -> Step:
         """Most shapes are only asked for their step; a profile, for any slowness of the links, is more work."""
@@ -126,10 +139,17 @@ class Analytic:
 
     def profile(self, model: str | None, placement: Placement) -> StepProfile:
         """The step of a model on these GPUs, for any slowness of the links."""
-        try:
-            return self._placed[model, placement]
-        except KeyError:
-            return self._placed_profile(model, placement)
+        alone = self.shapes.alone(placement)
+        if alone < 0:
+            found = self._placed.get((model, placement))
+            return self._placed_profile(model, placement) if found is None else found
+        known = self._alone.get(model)
+        if known is None:
+            known = self._alone[model] = {}
+        found = known.get(alone)
+        if found is None:
+            found = known[alone] = self.shaped(model, self.shapes.of(placement))
+        return found
 
     def _placed_profile(self, model: str | None, placement: Placement) -> StepProfile:
         found = self.shaped(model, self.shapes.of(placement))
@@ -165,6 +185,12 @@ class Analytic:
 
     def model_of(self, name: str | None) -> tuple[Model, int | None]:
         """A model of the catalog and the batch in its name, if it has one."""
+        found = self._models.get(name)
+        if found is None:
+            found = self._models[name] = self._looked_up(name)
+        return found
+
+    def _looked_up(self, name: str | None) -> tuple[Model, int | None]:
         from dally.catalog import batch_in_name, find_model
 
         if name is None:
@@ -177,6 +203,12 @@ class Analytic:
             return find_model(DEFAULT_MODEL), None
 
     def gpu_of(self, name: str) -> Gpu:
+        found = self._gpu_types.get(name)
+        if found is None:
+            found = self._gpu_types[name] = self._gpu_looked_up(name)
+        return found
+
+    def _gpu_looked_up(self, name: str) -> Gpu:
         from dally.catalog import find_gpu, gpus
 
         if gpus().resolve(name) is None:

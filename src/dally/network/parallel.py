@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from dally.network.group import Group
@@ -47,6 +48,7 @@ class Layout:
         return " × ".join(parts)
 
 
+@lru_cache(maxsize=4096)
 def layout_for(model: Model, gpus: int, gpu: Gpu, batch: int | None = None) -> Layout:
     """From the catalog's hints: the largest power of two that divides the gang, up to the hint, for each degree."""
     hint = model.parallelism

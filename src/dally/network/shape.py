@@ -80,6 +80,14 @@ class Shapes:
         """The kind of one machine."""
         return self._kind[machine]
 
+    def alone(self, placement: Placement) -> int:
+        """A number that says all there is to say of the shape where a gang is on one machine whose GPUs are all alike
+        to each other, as most gangs are; -1 where it is not."""
+        if self.topology.machine_level or len(placement.slices) != 1:
+            return -1
+        machine, _ = placement.slices[0]
+        return self._kind[machine] << 32 | placement.gpus
+
     def of(self, placement: Placement) -> Shape:
         topology = self.topology
         own = topology.machine_level

@@ -222,9 +222,7 @@ def _open_exchanges(model: Model, layout: Layout, batch: int, costs: Exchanges, 
         plan.add(cost, size, 2 * slots, "pipeline ")
         found.forward.append(("stage to stage", cost, size, slots))
         found.backward.append(("stage to stage", cost, size, slots))
-    tables = sum(
-        layer.traffic_elements // 2 for layer in model.layers if layer.parameters and not layer.gradient_bytes
-    )
+    tables = _table_elements(model)
     if tables and layout.data > 1:
         size = float(tables * batch * width)  # DLRM, arXiv 1906.00091: looked-up vectors to whoever has the sample
         cost = costs.gang("all-to-all", size)
@@ -232,6 +230,12 @@ def _open_exchanges(model: Model, layout: Layout, batch: int, costs: Exchanges, 
         found.forward.append(("table rows", cost, size, 1.0))
         found.backward.append(("table rows", cost, size, 1.0))
     return found
+
+
+@lru_cache(maxsize=512)
+def _table_elements(model: Model) -> int:
+    """Elements that one sample looks up in tables, which no copy of the model has all of."""
+    return sum(layer.traffic_elements // 2 for layer in model.layers if layer.parameters and not layer.gradient_bytes)
 
 
 class _Send(NamedTuple):
@@ -246,36 +250,43 @@ class _Send(NamedTuple):
 def _buckets(
     model: Model, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan
 ) -> list[_Send]:
-    """A bucket closes at the layer that fills it, from the last layer to the first."""
+    """The all-reduces of the gradients, in the order in which they are ready."""
     sends: list[_Send] = []
     if layout.data == 1:
         return sends
-    limits = iter(model.buckets if layout.copy == 1 and options.bucket == BUCKET else ())
-    limit = 0.0 if options.bucket is None else options.bucket
+    for first, last, size in _in_buckets(model, layout.copy, options.bucket):
+        cost = costs.data("all-reduce", size)
+        plan.add(cost, size)
+        sends.append(_Send(first, last, size, cost))
+    return sends
+
+
+@lru_cache(maxsize=4096)
+def _in_buckets(model: Model, copy: int, bucket: float | None) -> list[tuple[int, int, float]]:
+    """First and last layer and bytes of every bucket: it closes at the layer that fills it, from the last layer to the
+    first."""
+    found: list[tuple[int, int, float]] = []
+    limits = iter(model.buckets if copy == 1 and bucket == BUCKET else ())
+    limit = 0.0 if bucket is None else bucket
     pending, last = 0.0, len(model.layers) - 1
     for index in range(len(model.layers) - 1, -1, -1):
         if not pending:
             last = index
             limit = next(limits, limit)  # buckets as DDP was seen to make them; a layer may be cut, so nearly
-        pending += model.layers[index].gradient_bytes / layout.copy
+        pending += model.layers[index].gradient_bytes / copy
         if pending and (pending >= limit or index == 0):
-            cost = costs.data("all-reduce", pending)
-            plan.add(cost, pending)
-            sends.append(_Send(index, last, pending, cost))
+            found.append((index, last, pending))
             pending = 0.0
-    return sends
+    return found
 
 
 def _sharded_units(
     model: Model, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan
 ) -> tuple[list[_Send], list[_Send]]:
     """All-gathers and reduce-scatters of units of consecutive layers, in forward order."""
-    total = sum(layer.gradient_bytes for layer in model.layers) / layout.copy
-    limit = max(options.bucket or 1.0, total / _MOST_UNITS)
     weight = model.precision.compute_width / model.precision.gradient_width
     gathered: list[_Send] = []
     scattered: list[_Send] = []
-    pending, first = 0.0, 0
     known: dict[tuple[Collective, float], Cost] = {}
 
     def cost_of(op: Collective, size: float) -> Cost:
@@ -283,18 +294,29 @@ def _sharded_units(
             known[op, size] = costs.data(op, size)
         return known[op, size]
 
-    for index, layer in enumerate(model.layers):
-        pending += layer.gradient_bytes / layout.copy
-        if pending >= limit or index == len(model.layers) - 1:
-            weights = pending * weight
-            gather, scatter = cost_of("all-gather", weights), cost_of("reduce-scatter", pending)
-            last_unit = index == len(model.layers) - 1
-            plan.add(gather, weights, 1.0 if last_unit else 2.0, "gather ")
-            plan.add(scatter, pending, 1.0, "scatter ")
-            gathered.append(_Send(first, index, weights, gather))
-            scattered.append(_Send(first, index, pending, scatter))
-            pending, first = 0.0, index + 1
+    for first, last, size in _in_units(model, layout.copy, options.bucket):
+        weights = size * weight
+        gather, scatter = cost_of("all-gather", weights), cost_of("reduce-scatter", size)
+        plan.add(gather, weights, 1.0 if last == len(model.layers) - 1 else 2.0, "gather ")
+        plan.add(scatter, size, 1.0, "scatter ")
+        gathered.append(_Send(first, last, weights, gather))
+        scattered.append(_Send(first, last, size, scatter))
     return gathered, scattered
+
+
+@lru_cache(maxsize=4096)
+def _in_units(model: Model, copy: int, bucket: float | None) -> list[tuple[int, int, float]]:
+    """First and last layer and bytes of the gradients of every unit, in forward order."""
+    found: list[tuple[int, int, float]] = []
+    total = sum(layer.gradient_bytes for layer in model.layers) / copy
+    limit = max(bucket or 1.0, total / _MOST_UNITS)
+    pending, first = 0.0, 0
+    for index, layer in enumerate(model.layers):
+        pending += layer.gradient_bytes / copy
+        if pending >= limit or index == len(model.layers) - 1:
+            found.append((first, index, pending))
+            pending, first = 0.0, index + 1
+    return found
 
 
 class _Schedule:
@@ -304,6 +326,12 @@ class _Schedule:
                  overlap: float, timeline: list[Moment] | None) -> None:  # fmt: skip
         self.plan, self.forward, self.backward, self.update = plan, forward, backward, update
         self.overlap, self.timeline = overlap, timeline
+
+    def _named(self, what: str, first: int, last: int = 0) -> str:
+        """Only where somebody looks at the timeline: most steps are worked out for their end alone."""
+        if self.timeline is None:
+            return what
+        return f"{what} {first}–{last}" if last else f"{what} {first}"
 
     def _note(self, lane: str, what: str, start: Lines, end: Lines, size: float = 0.0, algorithm: str = "") -> None:
         if self.timeline is not None and value(end) > value(start):
@@ -334,8 +362,8 @@ class _Schedule:
         for number, send in enumerate(buckets):
             spent = sum(self.backward[send.first : done])
             done = send.first
-            now = self._backward(now, spent, open_, total, f"backward of layers {send.first + 1}–{send.last + 1}")
-            network = self._send(f"bucket {number + 1}", self._ready(now, done), network, send)
+            now = self._backward(now, spent, open_, total, self._named("backward of layers", send.first + 1, send.last + 1))
+            network = self._send(self._named("bucket", number + 1), self._ready(now, done), network, send)
         if done:
             now = self._backward(now, sum(self.backward[:done]), open_, total, "backward")
         return self._finish(latest(network, now))
@@ -356,22 +384,22 @@ class _Schedule:
         now = network = before = at(0.0, rates)  # `before`: end of the unit before the last one
         total_forward, total_backward = sum(self.forward), sum(self.backward)
         for number, send in enumerate(gathered):
-            network = self._send(f"weights {number + 1}", before, network, send)
+            network = self._send(self._named("weights", number + 1), before, network, send)
             before = now
             start = latest(now, network)
             spent = sum(self.forward[send.first : send.last + 1])
             now = after(start, Work(spent))
-            self._note("compute", f"forward of unit {number + 1}", start, now)
+            self._note("compute", self._named("forward of unit", number + 1), start, now)
             now = self._exchange(now, open_.forward, spent / total_forward if total_forward > 0 else 1.0)
         ready = now
         for number in range(len(gathered) - 1, -1, -1):
             start = latest(now, ready)
             if number:
-                ready = network = self._send(f"weights {number}", start, network, gathered[number - 1])
+                ready = network = self._send(self._named("weights", number), start, network, gathered[number - 1])
             send = scattered[number]
             spent = sum(self.backward[send.first : send.last + 1])
-            now = self._backward(start, spent, open_, total_backward, f"backward of unit {number + 1}")
-            network = self._send(f"gradients {number + 1}", self._ready(now, send.first), network, send)
+            now = self._backward(start, spent, open_, total_backward, self._named("backward of unit", number + 1))
+            network = self._send(self._named("gradients", number + 1), self._ready(now, send.first), network, send)
         return self._finish(latest(network, now))
 
     def _finish(self, when: Lines) -> Lines:

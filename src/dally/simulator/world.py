@@ -36,6 +36,7 @@ _STUCK = 100_000  # timers in a row that change nothing while nothing runs or is
 
 
 _STOPS = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
+_ARRIVED = ev.ORDER[ev.Arrived]
 
 
 class SimulatedWorld:
@@ -46,6 +47,9 @@ class SimulatedWorld:
         rules = rules or WorldRules()
         self.network, self.cost, self.faults, self.sharing = network, rules.cost, rules.faults, rules.sharing
         self.starts = rules.starts
+        self._at_once = rules.starts.at_once
+        self._crash_prone = rules.faults.job_mtbf is not None
+        self._checkpointed = rules.faults.checkpoint_interval
         self._queues = rules.queues  # not announced yet
         self._predictor = rules.predictor
         # asked once: protocols are slow to check
@@ -102,11 +106,10 @@ class SimulatedWorld:
         """Everything that is due now, in the order of `events.ORDER`."""
         events: list[ev.Event] = []
         late: list[ev.Event] = []
-        arrived_rank = ev.ORDER[ev.Arrived]
         heap = self._agenda.heap  # not through `due`: a generator costs as much as what it yields
         while heap and heap[0][0] <= now:
             _, rank, _, happens, what, epoch = heappop(heap)
-            happens(now, what, epoch, events if rank < arrived_rank else late)
+            happens(now, what, epoch, events if rank < _ARRIVED else late)
         entered: list[tuple[Job, Placement]] = []
         delays: dict[str, float] = {}
         if self._begins:
@@ -127,7 +130,9 @@ class SimulatedWorld:
             events.insert(0, ev.QueuesSet(self._queues))
             events.sort(key=_order)
             self._queues = ()
-        return events + late
+        if late:
+            events += late
+        return events
 
     def _comes(self, now: float, job: Job, truth: Truth, events: list[ev.Event]) -> None:
         if self._predictor is not None:
@@ -260,7 +265,7 @@ class SimulatedWorld:
         events.append(ev.Interrupted(run.job.id, run.done, cause, lost))
 
     def _leave(self, now: float, run: RunningJob) -> None:
-        run.book(now, self.faults.checkpoint_interval)
+        run.book(now, self._checkpointed)
         run.epoch += 1
         del self._running[run.job.id]
         self._left.append(run.job.id)
@@ -281,7 +286,7 @@ class SimulatedWorld:
             if isinstance(action, pl.Wait):
                 continue
             if isinstance(action, (pl.Start, pl.Migrate, pl.Resize)):
-                if self.starts.at_once:
+                if self._at_once:
                     delays[action.job] = self._begin(now, now, action, entered)
                 else:
                     self._begin_later(now, action)
@@ -326,7 +331,7 @@ class SimulatedWorld:
     def _stop(self, now: float, action: Any, left: list[str],
               consequences: list[ev.Event]) -> None:  # fmt: skip
         run = self._running.pop(action.job)
-        run.book(now, self.faults.checkpoint_interval)
+        run.book(now, self._checkpointed)
         run.epoch += 1
         left.append(action.job)
         if self._slices is not None:
@@ -395,7 +400,7 @@ class SimulatedWorld:
         return RunningJob(job, truth, self._work[job_id])
 
     def _new_speeds(self, now: float, left: list[str], entered: list[tuple[Job, Placement]],
-                    delays: Mapping[str, float]) -> list[ev.Event]:  # fmt: skip
+                    delays: dict[str, float]) -> list[ev.Event]:  # fmt: skip
         """The links or the turns changed: new speeds for those who entered and for everybody they touch."""
         slices = self._slices
         if slices is not None:
@@ -407,14 +412,16 @@ class SimulatedWorld:
         measured: list[ev.Event] = []
         for job_id, step in moved.items():
             run = self._running[job_id]
-            run.book(now, self.faults.checkpoint_interval)
-            if job_id in delays:
+            run.book(now, self._checkpointed)
+            delay = delays.get(job_id)
+            if delay is not None and self._crash_prone:
                 crash = self.faults.crash_after(job_id, run.retries, run.progress_from)
                 run.crash_at = None if crash is None else run.progress_from + crash
             self._set_speed(now, run, step)
             if job_id not in quiet:
-                measured.append(ev.Measured(job_id, run.speed, run.step, step.exposed_share,
-                                            delays.get(job_id, 0.0), step.neighbours))  # fmt: skip
+                seconds, _, exposed, alone = step  # not by its properties: this is said of every start
+                measured.append(ev.Measured(job_id, run.speed, run.step, exposed / seconds if seconds > 0 else 0.0,
+                                            delay or 0.0, seconds / alone if alone > 0 else 1.0))  # fmt: skip
         if slices is not None:
             for end, wheel in slices.ends_of_turns():
                 self._agenda.enter(max(now, end), ev.LeaseEnded, self._turn_over, wheel, wheel.epoch)
