@@ -362,7 +362,8 @@ class _Schedule:
         for number, send in enumerate(buckets):
             spent = sum(self.backward[send.first : done])
             done = send.first
-            now = self._backward(now, spent, open_, total, self._named("backward of layers", send.first + 1, send.last + 1))
+            layers = self._named("backward of layers", send.first + 1, send.last + 1)
+            now = self._backward(now, spent, open_, total, layers)
             network = self._send(self._named("bucket", number + 1), self._ready(now, done), network, send)
         if done:
             now = self._backward(now, sum(self.backward[:done]), open_, total, "backward")

@@ -5,7 +5,7 @@ It alone knows the truth about jobs. It tells the scheduler what a real cluster 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop
 from math import inf
