@@ -12,8 +12,8 @@ touches, and a job more never speeds up another (docs/network/contention.md has 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable
 from math import inf
 
 from dally.core.placement import Placement
@@ -22,35 +22,58 @@ from dally.network.model import Step
 from dally.network.step import StepProfile
 
 
-def fair_shares(demands: Sequence[float], capacity: float, counts: Sequence[int] | None = None) -> list[float]:
+def fair_shares(demands: list[float], capacity: float, counts: list[int] | None = None) -> list[float]:
     """For each of the demands, in ascending order: the rate left to a job that takes all it can.
 
     `counts[i]` jobs have the i-th demand, one each if nothing is said.
     """
-    counts = [1] * len(demands) if counts is None else counts
-    jobs = sum(counts)
+    many = len(demands)
+    if counts is None:
+        counts = [1] * many
+    jobs = 0
+    for count in counts:
+        jobs += count
     if jobs == 1:
         return [capacity]
+    handed, before = 0.0, 0
     below, fewer = [0.0], [0]  # sum of the p smallest demands, and how many jobs have them
-    for demand, count in zip(demands, counts, strict=True):
-        below.append(below[-1] + count * demand)
-        fewer.append(fewer[-1] + count)
     # heights[p]: what is handed out when the level is at the p-th demand, to all jobs and to one taker more
-    heights = [below[p] + (jobs - fewer[p] + 1) * demand for p, demand in enumerate(demands)]
+    heights: list[float] = []
+    for p in range(many):
+        demand, count = demands[p], counts[p]
+        heights.append(handed + (jobs - before + 1) * demand)
+        handed += count * demand
+        before += count
+        below.append(handed)
+        fewer.append(before)
     level = inf
-    if below[-1] > capacity:  # nobody who asks for more than this gets more
-        for p, demand in enumerate(demands):
+    if handed > capacity:  # nobody who asks for more than this gets more
+        for p in range(many):
             level = (capacity - below[p]) / (jobs - fewer[p])
-            if demand >= level:
+            if demands[p] >= level:
                 break
-    shares = []
-    for demand in demands:
+    shares: list[float] = []
+    for p in range(many):
+        demand = demands[p]
         if demand >= level:
             shares.append(level)
             continue
-        p = bisect_right(heights, capacity + demand)
-        shares.append(min(capacity, (capacity - (below[p] - demand)) / (jobs - fewer[p] + 1)))
+        above = _above(heights, capacity + demand)
+        share = (capacity - (below[above] - demand)) / (jobs - fewer[above] + 1)
+        shares.append(capacity if capacity < share else share)
     return shares
+
+
+def _above(heights: list[float], height: float) -> int:
+    """`bisect_right`, without a call out of compiled code for every demand."""
+    low, high = 0, len(heights)
+    while low < high:
+        middle = (low + high) // 2
+        if height < heights[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 class _Member:
@@ -77,35 +100,43 @@ class _Crowd:
 
 
 class _Link:
-    __slots__ = ("capacity", "crowds", "demands", "level")
+    """A port and who is on it."""
+
+    __slots__ = ("capacity", "counts", "crowds", "demands", "level")
 
     def __init__(self, level: int, capacity: float) -> None:
         self.level, self.capacity = level, capacity
         self.demands: list[float] = []  # ascending, each once
-        self.crowds: dict[float, _Crowd] = {}
+        self.crowds: list[_Crowd] = []  # in their order
+        self.counts: list[int] = []  # of their members
 
     def add(self, demand: float, job: str, member: _Member) -> _Crowd:
-        crowd = self.crowds.get(demand)
-        if crowd is None:
-            crowd = self.crowds[demand] = _Crowd()
-            insort(self.demands, demand)
+        place = bisect_left(self.demands, demand)
+        if place == len(self.demands) or self.demands[place] != demand:
+            self.demands.insert(place, demand)
+            self.crowds.insert(place, _Crowd())
+            self.counts.insert(place, 0)
+        crowd = self.crowds[place]
         crowd.members[job] = member
+        self.counts[place] = len(crowd.members)
         return crowd
 
     def remove(self, demand: float, job: str) -> None:
-        crowd = self.crowds[demand]
+        place = bisect_left(self.demands, demand)
+        crowd = self.crowds[place]
         del crowd.members[job]
-        if not crowd.members:
-            del self.crowds[demand]
-            del self.demands[bisect_left(self.demands, demand)]
+        if crowd.members:
+            self.counts[place] = len(crowd.members)
+        else:
+            del self.demands[place], self.crowds[place], self.counts[place]
 
     def share_out(self, affected: dict[str, _Member]) -> None:
         """Share the link anew and add the jobs to whom it is not as it was."""
-        level = self.level
-        crowds = [self.crowds[demand] for demand in self.demands]
-        shares = fair_shares(self.demands, self.capacity, [len(crowd.members) for crowd in crowds])
-        for crowd, share in zip(crowds, shares, strict=True):
-            before, now = crowd.slower, self.capacity / share
+        level, capacity = self.level, self.capacity
+        shares = fair_shares(self.demands, capacity, self.counts)
+        for place in range(len(shares)):
+            crowd = self.crowds[place]
+            before, now = crowd.slower, capacity / shares[place]
             crowd.slower = now
             for job, member in crowd.members.items():
                 # Only the slowest link of a level counts: this one did, or now does.

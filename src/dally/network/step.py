@@ -77,9 +77,9 @@ class StepProfile:
     def exposed(self) -> float:
         return self.alone - self.compute
 
-    def seconds(self, slower: Sequence[float]) -> float:
+    def seconds(self, slower: list[float]) -> float:
         """The step where the ports of level l are `slower[l]` ≥ 1 times slower than alone."""
-        lost = []  # seconds per byte, by rate
+        lost: list[float] = []  # seconds per byte, by rate
         for alone, phases in self.rates.compiled:
             per_byte = 0.0
             for longest, pairs in phases:
@@ -91,8 +91,8 @@ class StepProfile:
             lost.append(per_byte - alone)
         best = self.alone
         for seconds, slopes in self.lines:
-            for slope, extra in zip(slopes, lost):  # noqa: B905 (as many rates as slopes; this is the hot loop)
-                seconds += slope * extra
+            for rate in range(len(lost)):
+                seconds += slopes[rate] * lost[rate]
             if seconds > best:
                 best = seconds
         return best
