@@ -181,25 +181,17 @@ def _sampled(ordered: Lines) -> Lines:
     kept: dict[Line, None] = {ordered[0]: None}
     for column, unit in zip(columns, scale, strict=True):
         for excess in _EXCESS:
-            kept[ordered[_highest(values, column, unit * excess)]] = None
+            extra = unit * excess
+            times = [value + slope * extra for value, slope in zip(values, column, strict=True)]
+            kept[ordered[times.index(max(times))]] = None
     for excess in _EXCESS:
         more = [slope * (scale[0] * excess) for slope in columns[0]]
         for column, unit in zip(columns[1:], scale[1:], strict=True):
             extra = unit * excess
             more = [sent + slope * extra for sent, slope in zip(more, column, strict=True)]
-        kept[ordered[_highest(values, more, 1.0)]] = None
+        times = [value + sent for value, sent in zip(values, more, strict=True)]
+        kept[ordered[times.index(max(times))]] = None
     return list(kept)
-
-
-def _highest(values: list[float], slopes: list[float], extra: float) -> int:
-    """The first of the lines that are highest there: cold steps of large models spend their time here."""
-    found = 0
-    highest = values[0] + slopes[0] * extra
-    for index in range(1, len(values)):
-        time = values[index] + slopes[index] * extra
-        if time > highest:
-            found, highest = index, time
-    return found
 
 
 def _beats(one: Line, other: Line) -> bool:
