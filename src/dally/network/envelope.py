@@ -7,7 +7,6 @@ left. Evaluating a step under contention is then a few multiplications.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import NamedTuple
 
 from dally.network.nccl import Cost, Phase, Rate
@@ -122,24 +121,19 @@ def _unbeaten(ordered: Lines) -> Lines:
 
 
 def _unbeaten_of_two(ordered: Lines) -> Lines:
-    """The same with two rates, where cold steps of large models spend most of their time: of the lines kept, those that
-    no other rises faster than at both rates form a staircase, and a line is beaten by its next step or by none."""
+    """The same with two rates, where cold steps of large models spend most of their time."""
     kept: Lines = []
-    firsts: list[float] = []  # ascending
-    seconds: list[float] = []  # of the same lines, descending
+    firsts: list[float] = []  # slopes of the lines that are kept
+    seconds: list[float] = []
     for line in ordered:
         first, second = line[1]
-        stop = start = bisect_left(firsts, first)
-        if start < len(firsts):
-            if seconds[start] >= second:
-                continue
-            if firsts[start] == first:
-                stop += 1
-        while start and seconds[start - 1] <= second:
-            start -= 1
-        firsts[start:stop] = (first,)
-        seconds[start:stop] = (second,)
-        kept.append(line)
+        for place in range(len(firsts)):
+            if firsts[place] >= first and seconds[place] >= second:
+                break
+        else:
+            firsts.append(first)
+            seconds.append(second)
+            kept.append(line)
     return kept
 
 
