@@ -46,6 +46,25 @@ def simulated(
     return max(end, now) + update
 
 
+@given(placements(least=2), st.sampled_from(["resnet50", "vgg16", "bert-base", "gpt2-xl"]),
+       st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3), st.lists(st.floats(1.0, 50.0), min_size=2, max_size=2))  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_links_with_room_to_spare_cost_nothing_and_nobody_works_out_what_neighbours_would_cost(
+    placement, name, parts, shared
+) -> None:
+    found = step_of(name, placement)
+    within = [1.0 + part * (min(room, 100.0) - 1.0) for part, room in zip(parts, found.slack, strict=True)]
+    if all(room >= 1.0 for room in found.slack):
+        assert found.seconds(within) == found.alone
+        assert found._worked_out is None
+    slower = [1.0, *shared]
+    lost = [rate_at(rate, slower) - alone for rate, alone in zip(found.rates.known, found.rates.alone, strict=True)]
+    longest = max(value + sum(slope * more for slope, more in zip(slopes, lost, strict=True))
+                  for value, slopes in found.lines)  # fmt: skip
+    assert found.seconds(slower) == pytest.approx(max(found.alone, longest), rel=1e-12)
+    assert found.alone == max(found.compute, max(value for value, _ in found.lines))
+
+
 @given(
     placements(least=2), st.sampled_from(["resnet50", "vgg11", "mobilenetv3-small", "bert-base"]),
     st.sampled_from([None, 1e6, 25 * 2**20]), st.lists(st.floats(1.0, 50.0), min_size=2, max_size=2),

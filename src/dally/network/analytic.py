@@ -107,6 +107,8 @@ class Analytic:
         """Most shapes are only asked for their step; a profile, for any slowness of the links, is more work."""
         key = (name, shape)
         found = self._shaped_steps.get(key)
+        if found is None and (whole := self._shaped.get(key)) is not None:
+            found = self._shaped_steps[key] = whole.step
         if found is None:
             (model, batch), gpus = self.model_of(name), self._gpus(shape)
             kept = self._remembered.steps.get(key)

@@ -79,13 +79,14 @@ def _above(heights: list[float], height: float) -> int:
 class _Member:
     """A job on its links."""
 
-    __slots__ = ("crowds", "links", "profile", "slower", "step")
+    __slots__ = ("calm", "crowds", "links", "profile", "slack", "step")
 
-    def __init__(self, profile: StepProfile, levels: int) -> None:
+    def __init__(self, profile: StepProfile) -> None:
         self.profile = profile
+        self.slack = profile.slack
         self.links: list[tuple[int, float]] = []  # link and demand
         self.crowds: list[tuple[int, _Crowd]] = []  # level of each link and the crowd on it
-        self.slower = [0.0] * levels  # the slowest of its links per level; 0: not known yet
+        self.calm = True  # whether no link is slower to it than it can do with: then its step is that of a job alone
         self.step = profile.step
 
 
@@ -131,17 +132,14 @@ class _Link:
             del self.demands[place], self.crowds[place], self.counts[place]
 
     def share_out(self, affected: dict[str, _Member]) -> None:
-        """Share the link anew and add the jobs to whom it is not as it was."""
+        """Share the link anew and add the jobs to whom that may make a difference."""
         level, capacity = self.level, self.capacity
         shares = fair_shares(self.demands, capacity, self.counts)
         for place in range(len(shares)):
             crowd = self.crowds[place]
-            before, now = crowd.slower, capacity / shares[place]
-            crowd.slower = now
+            slower = crowd.slower = capacity / shares[place]
             for job, member in crowd.members.items():
-                # Only the slowest link of a level counts: this one did, or now does.
-                slowest = member.slower[level]
-                if now > slowest or (before == slowest and now != before):
+                if not member.calm or slower > member.slack[level]:
                     affected[job] = member
 
 
@@ -202,11 +200,13 @@ class Links:
                 del self._links[number]
         levels = len(self.topology.levels)
         for job, member in affected.items():
-            slower = [1.0] * levels
+            slower = [1.0] * levels  # of a level the slowest link counts
+            member.calm = True
             for level, crowd in member.crowds:
                 if crowd.slower > slower[level]:
                     slower[level] = crowd.slower
-            member.slower = slower
+                    if crowd.slower > member.slack[level]:
+                        member.calm = False
             seconds = member.profile.seconds(slower)
             if seconds != member.step.seconds:
                 compute = member.profile.compute
@@ -217,7 +217,7 @@ class Links:
         crossed = self.crossed(placement)
         if not crossed:
             return
-        member = _Member(profile, len(self.topology.levels))
+        member = _Member(profile)
         for number, level, capacity in crossed:
             sent = profile.bytes_per_level[level]
             if sent > 0:

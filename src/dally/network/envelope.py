@@ -7,6 +7,7 @@ left. Evaluating a step under contention is then a few multiplications.
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from dally.network.nccl import Cost, Phase, Rate
@@ -53,14 +54,47 @@ class Rates:
         )
 
 
-class Unrated(Rates):
-    """Where nobody asks what neighbours cost: times are plain numbers."""
+    @property
+    def width(self) -> int:
+        """How many slopes a line has."""
+        return len(self.alone)
 
-    def number(self, cost: Cost) -> int:
+    def slack(self, levels: int) -> list[float]:
+        """Per level, how many times slower its ports may become at no cost: in every phase something else takes as
+        long. Where a rate is not what its phases come to, to the last bit, nothing is said (0)."""
+        room = [inf] * levels
+        for alone, phases in self.compiled:
+            per_byte = 0.0
+            for fixed, pairs in phases:
+                longest = max([fixed, *(c for _, c in pairs)])
+                per_byte += longest
+                for level, c in pairs:
+                    if c > 0:
+                        room[level] = min(room[level], max(1.0, longest / c * _LESS))
+            if per_byte > alone:
+                return [0.0] * levels
+        return room
+
+
+class Counted(Rates):
+    """Where nobody asks yet what neighbours cost: rates are known, and times are plain numbers."""
+
+    @property
+    def width(self) -> int:
         return 0
 
     def work(self, cost: Cost, size: float, times: float = 1.0) -> Work:
         return Work(times * (cost.latency + size * cost.alone))
+
+
+class Unrated(Counted):
+    """Where nobody ever will."""
+
+    def number(self, cost: Cost) -> int:
+        return 0
+
+
+_LESS = 1.0 - 1e-12  # so that no rounding takes what has no room to spare for what has
 
 
 def _phase(phase: Phase, levels: int) -> tuple[float, Phase]:

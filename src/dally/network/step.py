@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from dally.core.errors import UserError
-from dally.network.envelope import Line, Lines, Rates, Unrated, Work, after, at, latest, value
+from dally.network.envelope import Counted, Lines, Rates, Unrated, Work, after, at, latest, value
 from dally.network.model import Step
 from dally.network.nccl import Collective, Cost
 from dally.network.parallel import Exchanges, Layout, ShapeCosts, blocks_of, hidden_elements, layout_for
@@ -58,28 +58,41 @@ class Moment(NamedTuple):
     algorithm: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class StepProfile:
-    """A step on GPUs of one shape, for any slowness of the links."""
+    """A step on GPUs of one shape, for any slowness of the links. How neighbours lengthen it (`lines`) is worked out
+    where they first do: most ports have room to spare, and a link may be shared without anybody noticing."""
 
-    compute: float
-    alone: float  # seconds without neighbours
-    lines: tuple[Line, ...]
-    rates: Rates
-    bytes_per_level: tuple[float, ...]  # through the busiest port of each level
-    traffic_per_level: tuple[float, ...]  # sent by all GPUs, by the level at which they meet
-    algorithm: str
-    layout: Layout
-    step: Step  # without neighbours
-    notes: tuple[str, ...] = ()
+    __slots__ = ("_lines", "_worked_out", "algorithm", "alone", "bytes_per_level", "compute", "layout", "notes",
+                 "rates", "slack", "step", "traffic_per_level")  # fmt: skip
+
+    def __init__(self, compute: float, alone: float, lines: Callable[[], Lines], plan: _Plan, layout: Layout) -> None:
+        self.compute = compute
+        self.alone = alone  # seconds without neighbours
+        self.rates = plan.rates
+        self.bytes_per_level = tuple(plan.ports)  # through the busiest port of each level
+        self.traffic_per_level = tuple(plan.traffic)  # sent by all GPUs, by the level at which they meet
+        self.algorithm = ", ".join(f"{name} ×{count}" for name, count in plan.used.items()) or "none"
+        self.layout, self.notes = layout, layout.notes
+        self.step = Step(alone, compute, alone - compute, alone)  # without neighbours
+        self.slack = plan.rates.slack(len(plan.ports))  # per level: as slow as its ports may be at no cost at all
+        self._lines = lines
+        self._worked_out: Lines | None = None
 
     @property
     def exposed(self) -> float:
         return self.alone - self.compute
 
+    @property
+    def lines(self) -> Lines:
+        """Their maximum is the step, for every slowness of the links."""
+        if self._worked_out is None:
+            self._worked_out = self._lines()
+        return self._worked_out
+
     def seconds(self, slower: list[float]) -> float:
         """The step where the ports of level l are `slower[l]` ≥ 1 times slower than alone."""
         lost: list[float] = []  # seconds per byte, by rate
+        slowed = False
         for alone, phases in self.rates.compiled:
             per_byte = 0.0
             for longest, pairs in phases:
@@ -89,7 +102,10 @@ class StepProfile:
                         longest = taken
                 per_byte += longest
             lost.append(per_byte - alone)
+            slowed = slowed or per_byte > alone
         best = self.alone
+        if not slowed:
+            return best
         for seconds, slopes in self.lines:
             for rate in range(len(lost)):
                 seconds += slopes[rate] * lost[rate]
@@ -134,19 +150,19 @@ def profile(
     `batch` samples (the catalog's by default) are worked on by each copy of the model, however many GPUs there
     are: data-parallel training scales weakly.
     """
-    batch = model.batch_size if batch is None else batch
+    samples = model.batch_size if batch is None else batch
     gpus = gpu_count(shape.top, shape.tree, wires.machine_level)
-    layout = layout_for(model, gpus, gpu, batch)
-    plan = _Plan(len(wires.levels))
+    layout = layout_for(model, gpus, gpu, samples)
     costs = ShapeCosts(shape, wires, layout, options.algorithm)
-    compute, lines = _timed(model, gpu, batch, layout, options, costs, plan, timeline)
-    plan.rates.compile(len(wires.levels))
-    alone = max(compute, value(lines))
-    used = ", ".join(f"{name} ×{count}" for name, count in plan.used.items()) or "none"
-    return StepProfile(
-        compute, alone, tuple(lines), plan.rates, tuple(plan.ports), tuple(plan.traffic), used, layout,
-        Step(alone, compute, alone - compute, alone), layout.notes,
-    )  # fmt: skip
+    levels = len(wires.levels)
+    plan = _Plan(levels, Counted())
+    compute, end = _timed(model, gpu, samples, layout, options, costs, plan, timeline)
+    plan.rates.compile(levels)
+
+    def lines() -> Lines:
+        return _timed(model, gpu, samples, layout, options, costs, _Plan(levels), None)[1]
+
+    return StepProfile(compute, max(compute, value(end)), lines, plan, layout)
 
 
 def step_alone(model: Model, gpu: Gpu, shape: Shape, wires: Wires, options: StepOptions = DEFAULT_OPTIONS,
@@ -351,7 +367,7 @@ class _Schedule:
         return end
 
     def bucketed(self, open_: _Open, buckets: list[_Send]) -> Lines:
-        rates = len(self.plan.rates.alone)
+        rates = self.plan.rates.width
         begin = at(0.0, rates)
         now = after(begin, Work(sum(self.forward)))
         self._note("compute", "forward", begin, now)
@@ -381,7 +397,7 @@ class _Schedule:
         return self._exchange(end, open_.backward, spent / total if total > 0 else 1.0)
 
     def sharded(self, open_: _Open, gathered: list[_Send], scattered: list[_Send]) -> Lines:
-        rates = len(self.plan.rates.alone)
+        rates = self.plan.rates.width
         now = network = before = at(0.0, rates)  # `before`: end of the unit before the last one
         total_forward, total_backward = sum(self.forward), sum(self.backward)
         for number, send in enumerate(gathered):
