@@ -79,15 +79,26 @@ def _above(heights: list[float], height: float) -> int:
 class _Member:
     """A job on its links."""
 
-    __slots__ = ("calm", "crowds", "links", "profile", "slack", "step")
+    __slots__ = ("crowds", "links", "profile", "slower", "step")
 
-    def __init__(self, profile: StepProfile) -> None:
+    def __init__(self, profile: StepProfile, levels: int) -> None:
         self.profile = profile
-        self.slack = profile.slack
         self.links: list[tuple[int, float]] = []  # link and demand
         self.crowds: list[tuple[int, _Crowd]] = []  # level of each link and the crowd on it
-        self.calm = True  # whether no link is slower to it than it can do with: then its step is that of a job alone
+        self.slower = [0.0] * levels  # the slowest of its links per level; 0: not known yet
         self.step = profile.step
+
+    def seconds(self, levels: int) -> float:
+        """Of a step as the links are now."""
+        slower = self.slower = [1.0] * levels
+        slack = self.profile.slack
+        calm = True
+        for level, crowd in self.crowds:
+            if crowd.slower > slower[level]:
+                slower[level] = crowd.slower
+                if crowd.slower > slack[level]:
+                    calm = False
+        return self.profile.alone if calm else self.profile.seconds(slower)
 
 
 class _Crowd:
@@ -132,14 +143,17 @@ class _Link:
             del self.demands[place], self.crowds[place], self.counts[place]
 
     def share_out(self, affected: dict[str, _Member]) -> None:
-        """Share the link anew and add the jobs to whom that may make a difference."""
+        """Share the link anew and add the jobs to whom it is not as it was."""
         level, capacity = self.level, self.capacity
         shares = fair_shares(self.demands, capacity, self.counts)
         for place in range(len(shares)):
             crowd = self.crowds[place]
-            slower = crowd.slower = capacity / shares[place]
+            before, now = crowd.slower, capacity / shares[place]
+            crowd.slower = now
             for job, member in crowd.members.items():
-                if not member.calm or slower > member.slack[level]:
+                # Only the slowest link of a level counts: this one did, or now does.
+                slowest = member.slower[level]
+                if now > slowest or (before == slowest and now != before):
                     affected[job] = member
 
 
@@ -200,14 +214,7 @@ class Links:
                 del self._links[number]
         levels = len(self.topology.levels)
         for job, member in affected.items():
-            slower = [1.0] * levels  # of a level the slowest link counts
-            member.calm = True
-            for level, crowd in member.crowds:
-                if crowd.slower > slower[level]:
-                    slower[level] = crowd.slower
-                    if crowd.slower > member.slack[level]:
-                        member.calm = False
-            seconds = member.profile.seconds(slower)
+            seconds = member.seconds(levels)
             if seconds != member.step.seconds:
                 compute = member.profile.compute
                 member.step = answer[job] = Step(seconds, compute, seconds - compute, member.profile.alone)
@@ -217,7 +224,7 @@ class Links:
         crossed = self.crossed(placement)
         if not crossed:
             return
-        member = _Member(profile)
+        member = _Member(profile, len(self.topology.levels))
         for number, level, capacity in crossed:
             sent = profile.bytes_per_level[level]
             if sent > 0:
