@@ -136,6 +136,11 @@ def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bo
     return Placement.of((m, pick(free, m, free.masks[m], count)) for m, count in best)
 
 
+def place_tight(free: FreeGpus, pool: Pool, gpus: int) -> Placement | None:
+    """As best fit, in this pool."""
+    return _innermost(free, pool, gpus, tight=True)
+
+
 def _innermost(free: FreeGpus, pool: Pool, gpus: int, *, tight: bool) -> Placement | None:
     for level in range(len(free.topology.levels)):
         found = place_within(free, pool, gpus, level, tight=tight)

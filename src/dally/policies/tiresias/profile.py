@@ -54,55 +54,64 @@ class Evidence(NamedTuple):
         return self.across / self.inside
 
 
-class Strict:
-    """Every gang is consolidated or waits."""
+class Packing:
+    """Says who must be consolidated. One that learns nothing says the same of a model at all times."""
 
-    learns = False
-
-    def recall(self, seen: dict[str, Seen]) -> None:
-        return None
-
-    def verdict(self, job: Job) -> Verdict:
-        return Verdict(True, "every gang is consolidated here")
-
-    def observe(self, job: Job, machines: int, exposed: float) -> bool:
-        return False
-
-
-class Listed:
-    """What the Dally authors compared with: a list of models that need not be consolidated, all others must be."""
-
-    MODELS = ("resnet50", "resnet18", "bert")
-    learns = False
-
-    def recall(self, seen: dict[str, Seen]) -> None:
-        return None
-
-    def verdict(self, job: Job) -> Verdict:
-        plain = "".join(c for c in (job.model or "").lower() if c.isalnum())
-        if any(plain.startswith(name) for name in self.MODELS):
-            return Verdict(False, f"{job.model} is on the list of models that may be spread")
-        return Verdict(True, f"{job.model or 'its model'} is not on the list of models that may be spread")
-
-    def observe(self, job: Job, machines: int, exposed: float) -> bool:
-        return False
-
-
-class Profile:
-    """Skew from the catalog, PACKLIMIT from experience."""
-
-    def __init__(self, limit: float, *, learns: bool, tolerance: float,
-                 skew_of: Callable[[str], float | None] | None = None) -> None:  # fmt: skip
-        self.default = self.limit = limit
+    def __init__(self, learns: bool = False) -> None:
         self.learns = learns
-        self.tolerance = tolerance  # slowdown by leaving the machine from which on waiting is held to be better
-        self._skew_of = skew_of or skew_in_catalog
-        self._skews: dict[str, float | None] = {}
-        self._seen: dict[str, Seen] = {}
         self._verdicts: dict[str | None, Verdict] = {}  # as they follow from what was seen
 
     def recall(self, seen: dict[str, Seen]) -> None:
         """Go by what was seen of these models, and write there what is seen from now on."""
+
+    def verdict(self, job: Job) -> Verdict:
+        model = job.model
+        found = self._verdicts.get(model)
+        if found is None:
+            found = self._verdicts[model] = self._judge(model)
+        return found
+
+    def _judge(self, model: str | None) -> Verdict:
+        raise NotImplementedError
+
+    def observe(self, job: Job, machines: int, exposed: float) -> bool:
+        """A job leaves GPUs on so many machines, where this share of its steps was exposed communication.
+        True where the verdict on some models is another one from now on."""
+        return False
+
+
+class Strict(Packing):
+    """Every gang is consolidated or waits."""
+
+    def _judge(self, model: str | None) -> Verdict:
+        return Verdict(True, "every gang is consolidated here")
+
+
+class Listed(Packing):
+    """What the Dally authors compared with: a list of models that need not be consolidated, all others must be."""
+
+    MODELS = ("resnet50", "resnet18", "bert")
+
+    def _judge(self, model: str | None) -> Verdict:
+        plain = "".join(c for c in (model or "").lower() if c.isalnum())
+        if any(plain.startswith(name) for name in self.MODELS):
+            return Verdict(False, f"{model} is on the list of models that may be spread")
+        return Verdict(True, f"{model or 'its model'} is not on the list of models that may be spread")
+
+
+class Profile(Packing):
+    """Skew from the catalog, PACKLIMIT from experience."""
+
+    def __init__(self, limit: float, *, learns: bool, tolerance: float,
+                 skew_of: Callable[[str], float | None] | None = None) -> None:  # fmt: skip
+        super().__init__(learns)
+        self.default = self.limit = limit
+        self.tolerance = tolerance  # slowdown by leaving the machine from which on waiting is held to be better
+        self._skew_of = skew_of or skew_in_catalog
+        self._skews: dict[str, float | None] = {}
+        self._seen: dict[str, Seen] = {}
+
+    def recall(self, seen: dict[str, Seen]) -> None:
         self._seen = seen
         self.limit = self.fit() if self.evidence() else self.default
         self._verdicts = {}
@@ -111,12 +120,6 @@ class Profile:
         if model not in self._skews:
             self._skews[model] = self._skew_of(model)
         return self._skews[model]
-
-    def verdict(self, job: Job) -> Verdict:
-        found = self._verdicts.get(job.model)
-        if found is None:
-            found = self._verdicts[job.model] = self._judge(job.model)
-        return found
 
     def _judge(self, model: str | None) -> Verdict:
         skew = None if model is None else self.skew(model)
@@ -189,6 +192,3 @@ def skew_in_catalog(model: str) -> float | None:
         return float(find_model(model).skew)
     except UserError:
         return None
-
-
-Packing = Strict | Listed | Profile
