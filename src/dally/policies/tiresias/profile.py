@@ -9,6 +9,7 @@ skew, with the sign the paper gives it, is a limit; it is fitted exactly, anew a
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -110,10 +111,15 @@ class Profile(Packing):
         self._skew_of = skew_of or skew_in_catalog
         self._skews: dict[str, float | None] = {}
         self._seen: dict[str, Seen] = {}
+        self._evidence: dict[str, Evidence] = {}  # models that were seen on several machines
+        self._points: list[tuple[float, float]] = []  # of these, skew and how much it hurts them to be spread, in order
 
     def recall(self, seen: dict[str, Seen]) -> None:
         self._seen = seen
-        self.limit = self.fit() if self.evidence() else self.default
+        self._evidence, self._points = {}, []
+        for model, found in seen.items():
+            self._weigh(model, found)
+        self.limit = self.fit() if self._evidence else self.default
         self._verdicts = {}
 
     def skew(self, model: str) -> float | None:
@@ -135,21 +141,33 @@ class Profile(Packing):
 
     def evidence(self) -> dict[str, Evidence]:
         """Models that were seen on several machines."""
-        found = {}
-        for model, (inside, runs_inside, across, runs) in self._seen.items():
-            if runs:
-                found[model] = Evidence(inside / runs_inside if runs_inside else 1.0, across / runs, runs)
-        return found
+        return self._evidence
+
+    def _weigh(self, model: str, seen: Seen) -> None:
+        """Its evidence is what these runs show, and so its point."""
+        if not seen.runs:
+            return
+        before = self._evidence.get(model)
+        if before is not None:
+            del self._points[bisect_left(self._points, self._point(model, before))]
+        inside = seen.inside / seen.runs_inside if seen.runs_inside else 1.0
+        after = self._evidence[model] = Evidence(inside, seen.across / seen.runs, seen.runs)
+        insort(self._points, self._point(model, after))
+
+    def _point(self, model: str, found: Evidence) -> tuple[float, float]:
+        skew = self.skew(model)
+        assert skew is not None
+        return skew, math.log(found.slowdown / self.tolerance)
 
     def observe(self, job: Job, machines: int, exposed: float) -> bool:
-        """A job leaves GPUs on so many machines, where this share of its steps was exposed communication.
-        True where PACKLIMIT, and with it the verdict on some models, is another one from now on."""
+        """True where PACKLIMIT, and with it the verdict on some models, is another one from now on."""
         if not self.learns or job.gpus < 2 or job.model is None or self.skew(job.model) is None:
             return False
         before = self._seen.get(job.model, Seen())
         after = self._seen[job.model] = before.and_then(1.0 / (1.0 - min(exposed, 0.99)), machines)
         if not after.runs:
             return False
+        self._weigh(job.model, after)
         known, self.limit = self.limit, self.fit()
         if self.limit == known and before.runs:
             self._verdicts.pop(job.model, None)  # only the words about this model are new
@@ -162,12 +180,7 @@ class Profile(Packing):
 
         Of all limits that are equally good the default is taken, else the middle of the gap.
         """
-        points = []
-        for model, found in self.evidence().items():
-            skew = self.skew(model)
-            assert skew is not None
-            points.append((skew, math.log(found.slowdown / self.tolerance)))
-        points.sort()
+        points = self._points
         cuts = [0.0, *(skew for skew, _ in points), 1.0]
         error = sum(max(0.0, -hurt) for _, hurt in points)  # everybody is consolidated
         errors = [error]
