@@ -95,7 +95,8 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
 def _hand_out_free(view: View, now: float, chosen: list[_Chosen]) -> None:
     """Nobody loses anything: free GPUs only get fewer, so who is too large once is too large for good."""
     free = _Free(view)
-    heads = [head for head in _heads(view, now) if free.fits(head.gpus, head.kind)]
+    heads = [_Head(bucket, now) for demand, bucket in view.waiting.buckets.items()
+             if free.fits(demand.gpus, demand.gpu_type)]  # fmt: skip
     while heads:
         head = heads[_first(heads)]
         if not free.fits(head.gpus, head.kind):
@@ -178,9 +179,10 @@ def _plan_by_trying(view: View, now: float, place: Rule, *, preempt: bool, lease
                     blocked = demand
                 heads.remove(head)  # free GPUs only get fewer: nobody else of this demand fits either
                 continue
+            job = head.job()
             free.take(placement)
-            starts.append(Start(head.job.id, placement, lease))
-            chosen.append(_Chosen(head.job, demand))
+            starts.append(Start(job.id, placement, lease))
+            chosen.append(_Chosen(job, demand))
             if not head.advance(now):
                 heads.remove(head)
     still = _still_waiting(view, list(evicted.values()), chosen)
@@ -200,22 +202,24 @@ class _Chosen:
 class _Head:
     """The first job of a demand that has not had its turn yet."""
 
-    __slots__ = ("_position", "bucket", "gpus", "job", "key", "kind")
+    __slots__ = ("bucket", "gpus", "key", "kind", "position")
 
     def __init__(self, bucket: Bucket, now: float) -> None:
         self.bucket = bucket
         self.gpus, self.kind = bucket.demand.gpus, bucket.demand.gpu_type
-        self._position = -1
-        self.advance(now)
+        self.position = 0
+        self.key: Place = bucket.key(0, now)
 
     def advance(self, now: float) -> bool:
         """The next one's turn, if there is one."""
-        self._position += 1
-        if self._position == len(self.bucket.entries):
+        self.position += 1
+        if self.position == len(self.bucket.entries):
             return False
-        self.key: Place = self.bucket.key(self._position, now)
-        self.job = self.bucket.job(self._position)
+        self.key = self.bucket.key(self.position, now)
         return True
+
+    def job(self) -> ActiveJob:
+        return self.bucket.job(self.position)
 
 
 class _Running:
@@ -230,11 +234,10 @@ class _Running:
 class _Tail:
     """The hindmost job of a demand that nobody has looked at yet."""
 
-    __slots__ = ("bucket", "gpus", "key", "position")
+    __slots__ = ("bucket", "key", "position")
 
     def __init__(self, bucket: Bucket, now: float) -> None:
         self.bucket = bucket
-        self.gpus = bucket.demand.gpus
         self.position = len(bucket.entries) - 1
         self.key: Place = bucket.key(self.position, now)
 
@@ -249,37 +252,42 @@ class _Back:
         self._now = now
         self._tails: list[_Tail] | None = None
 
-    def _begun(self) -> list[_Tail]:
-        if self._tails is None:
-            self._tails = [_Tail(bucket, self._now) for bucket in self._view.preemptible.buckets.values()]
-        return self._tails
-
     def could(self, first: float, need: int) -> bool:
         """Whether those not yet visited who may be behind a key that begins so have so many GPUs. Where not, it need
         not be looked who they are."""
-        now = self._now
-        for tail in self._begun():
-            hindmost: float = tail.key[0]
-            if hindmost < first:
-                continue
-            entries: list[Any] = tail.bucket.entries
-            slope = tail.bucket.slope
-            low, high = 0, tail.position
-            while low < high:
-                middle = (low + high) // 2
-                base: float = entries[middle][0]
-                if base + slope * now < first:
-                    low = middle + 1
-                else:
-                    high = middle
-            need -= (tail.position + 1 - low) * tail.gpus
+        if self._tails is None:
+            for bucket in self._view.preemptible.buckets.values():
+                need = self._less(bucket, len(bucket.entries) - 1, first, need)
+                if need <= 0:
+                    return True
+            return False
+        for tail in self._tails:
+            need = self._less(tail.bucket, tail.position, first, need)
             if need <= 0:
                 return True
         return False
 
+    def _less(self, bucket: Bucket, last: int, first: float, need: int) -> int:
+        """What is needed beside those of this demand, up to the last one."""
+        entries: list[Any] = bucket.entries
+        shift = bucket.slope * self._now
+        if entries[last][0] + shift < first:
+            return need
+        low, high = 0, last
+        while low < high:
+            middle = (low + high) // 2
+            base: float = entries[middle][0]
+            if base + shift < first:
+                low = middle + 1
+            else:
+                high = middle
+        return need - (last + 1 - low) * bucket.demand.gpus
+
     def pop_behind(self, key: Place) -> _Running | None:
         """The hindmost job not yet visited, if it is behind `key`."""
-        tails = self._begun()
+        tails = self._tails
+        if tails is None:
+            tails = self._tails = [_Tail(bucket, self._now) for bucket in self._view.preemptible.buckets.values()]
         while tails:
             last = tails[0]
             for tail in tails:
@@ -314,13 +322,12 @@ class _Free:
         """Of the type wanted, else of the one with most free."""
         if kind is not None:
             return self.of.get(kind, 0)
-        most = 0
-        for total in self.of.values():
-            most = max(most, total)
-        return most
+        return max(self.of.values())
 
     def fits(self, gpus: int, kind: str | None) -> bool:
-        return self.most(kind) >= gpus
+        if kind is not None:
+            return self.of.get(kind, 0) >= gpus
+        return max(self.of.values()) >= gpus
 
     def given(self, head: _Head) -> _Chosen:
         """It gets them of the type wanted, else of the first of those with most free."""
@@ -335,7 +342,7 @@ class _Free:
             if len(self.of) > 1:
                 demand = Demand(head.gpus, kind)
         self.of[kind] -= head.gpus
-        return _Chosen(head.job, demand)
+        return _Chosen(head.job(), demand)
 
 
 def _heads(view: View, now: float) -> list[_Head]:
@@ -344,10 +351,11 @@ def _heads(view: View, now: float) -> list[_Head]:
 
 def _first(heads: list[_Head]) -> int:
     """Which of them is first of all in the order."""
-    first = 0
+    first, least = 0, heads[0].key
     for at in range(1, len(heads)):
-        if heads[at].key < heads[first].key:
-            first = at
+        key = heads[at].key
+        if key < least:
+            first, least = at, key
     return first
 
 
