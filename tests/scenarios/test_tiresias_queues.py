@@ -116,4 +116,4 @@ def test_memory_of_ended_jobs_is_given_back(policy: str) -> None:
         assert not memory.due and not memory.looks and not memory.machines and not memory.unexplained
         assert len(memory.totals) == (20 if "gittins" in policy else 0)  # what is learned stays
     rules = seen[-1].policy.rules  # type: ignore[attr-defined]
-    assert isinstance(rules, Released) or not rules.placing.lanes.buckets
+    assert isinstance(rules, Released) or not rules.placing.lanes.heads

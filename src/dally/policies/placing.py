@@ -37,6 +37,22 @@ def pools_for(free: FreeGpus, demand: Demand) -> list[Pool]:
     return fitting
 
 
+def roomiest(free: FreeGpus, demand: Demand) -> Pool | None:
+    """The first of them."""
+    if demand.where is not None and demand.bound:
+        pools = pools_for(free, demand)
+        return pools[0] if pools else None
+    gpus, kind = demand.gpus, demand.gpu_type
+    if kind is not None:
+        only = free.pools.get(kind)
+        return only if only is not None and only.total >= gpus else None
+    best: Pool | None = None
+    for pool in free.pools.values():
+        if pool.total >= gpus and (best is None or pool.total > best.total):
+            best = pool
+    return best
+
+
 def place_any(free: FreeGpus, demand: Demand) -> Placement | None:
     """Pure counting: the first free GPUs there are."""
     if demand.where is not None and demand.shaped:
@@ -56,18 +72,16 @@ def place_consolidated(free: FreeGpus, demand: Demand) -> Placement | None:
     """The innermost domain that holds the gang, and the fewest machines in it; first fit among equals."""
     if demand.where is not None and demand.shaped:
         return place_shaped(free, demand, tight=False)
-    for pool in pools_for(free, demand):
-        return _innermost(free, pool, demand.gpus, tight=False)
-    return None
+    pool = roomiest(free, demand)
+    return None if pool is None else _innermost(free, pool, demand.gpus, tight=False)
 
 
 def place_best_fit(free: FreeGpus, demand: Demand) -> Placement | None:
     """As consolidated, but in the fullest domain that still holds the gang, so that whole ones stay open."""
     if demand.where is not None and demand.shaped:
         return place_shaped(free, demand, tight=True)
-    for pool in pools_for(free, demand):
-        return _innermost(free, pool, demand.gpus, tight=True)
-    return None
+    pool = roomiest(free, demand)
+    return None if pool is None else _innermost(free, pool, demand.gpus, tight=True)
 
 
 def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
@@ -134,6 +148,11 @@ def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bo
             best, best_key = machines, key
     assert best is not None
     return Placement.of((m, pick(free, m, free.masks[m], count)) for m, count in best)
+
+
+def place_tight(free: FreeGpus, pool: Pool, gpus: int) -> Placement | None:
+    """As best fit, in this pool."""
+    return _innermost(free, pool, gpus, tight=True)
 
 
 def _innermost(free: FreeGpus, pool: Pool, gpus: int, *, tight: bool) -> Placement | None:

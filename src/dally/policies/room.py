@@ -58,6 +58,18 @@ def enough(need: int, offers: Iterable[tuple[ActiveJob, int]]) -> list[ActiveJob
     return victims
 
 
+def needed(taken: list[ActiveJob], need: int) -> list[ActiveJob]:
+    """As `enough`, of jobs all of whose GPUs count: they have as many more than needed as `need` is below 0."""
+    victims = []
+    for at in range(len(taken) - 1, -1, -1):
+        job = taken[at]
+        if need + job.gpus <= 0:
+            need += job.gpus
+        else:
+            victims.append(job)
+    return victims
+
+
 def _parts(topology: Topology, job: ActiveJob, level: int) -> Iterator[tuple[int, int]]:
     """Domains of a level in which the job has GPUs, and how many; one may come several times."""
     assert job.placement is not None

@@ -9,7 +9,7 @@ from itertools import islice
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
 from dally.policies.slurm.counts import CountedSpace
-from dally.policies.slurm.ends import Answer, will_run
+from dally.policies.slurm.ends import UNKNOWN, Answer, begins, will_run
 from dally.policies.slurm.nodes import nodes_of
 from dally.policies.slurm.rules import MINUTE
 from dally.policies.slurm.settings import EVERYWHERE, YEAR, Partition
@@ -248,8 +248,10 @@ class Backfill:
 
     def _try(self, job: ActiveJob, partition: Partition, allowed: int, near: str | None) -> Answer | None:
         turn, ends = self.turn, self.turn.ends()
-        if self.settings.preempt == "off" and (job.demand, partition.name, allowed, near) in ends.foreseen:
-            return will_run(self.nodes, ends, job.demand, partition, allowed, near, self.now)  # nothing fits now
+        if self.settings.preempt == "off":
+            known = ends.foreseen.get((job.demand, partition.name, allowed, near), UNKNOWN)
+            if known is not UNKNOWN:
+                return begins(known, self.now)  # nothing fits now
         chosen = self.nodes.find(turn.room, job.demand, partition, allowed, near)
         if chosen is not None:
             return Answer(self.now, chosen)

@@ -37,6 +37,18 @@ class Answer(NamedTuple):
     chosen: Chosen
 
 
+class Foreseen:
+    """With which end it fits, and where."""
+
+    __slots__ = ("chosen", "end")
+
+    def __init__(self, end: float, chosen: Chosen) -> None:
+        self.end, self.chosen = end, chosen
+
+
+UNKNOWN = Foreseen(math.nan, ())  # nobody has asked yet
+
+
 class _Ready:
     """The moments at which nodes come to have a certain number of GPUs free, in order; and after each of them, all that
     have."""
@@ -83,7 +95,7 @@ class Ends:
         self._on: list[list[tuple[float, str, int]]] = [[] for _ in range(machines)]  # by node, who leaves how many
         self._by_gpus: dict[int, _Ready] = {}
         # Answers of `will_run`, as long as nothing changes: many a pass finds but one more job in the queue.
-        self.foreseen: dict[Question, tuple[float, Chosen] | None] = {}
+        self.foreseen: dict[Question, Foreseen | None] = {}
 
     # --- kept up to date ----------------------------------------------------------------------------------------
 
@@ -216,18 +228,22 @@ def will_run(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, all
 
     The later, the coarser: a start may be foreseen too late, and never too early as long as limits are kept."""
     question = (demand, partition.name, allowed, near)
-    if question in ends.foreseen:
-        found = ends.foreseen[question]
-    else:
+    found = ends.foreseen.get(question, UNKNOWN)
+    if found is UNKNOWN:
         found = ends.foreseen[question] = _foresee(nodes, ends, demand, partition, allowed, near, one_by_one)
+    return begins(found, now)
+
+
+def begins(found: Foreseen | None, now: float) -> Answer | None:
+    """From now on: who is over its limit is killed after a while."""
     if found is None:
         return None
-    last, chosen = found
-    return Answer(last if last > now else max(last + KILL_WAIT, now + 1.0), chosen)
+    last = found.end
+    return Answer(last if last > now else max(last + KILL_WAIT, now + 1.0), found.chosen)
 
 
 def _foresee(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, allowed: int, near: str | None,
-             one_by_one: bool) -> tuple[float, Chosen] | None:  # fmt: skip
+             one_by_one: bool) -> Foreseen | None:  # fmt: skip
     """The end with which it fits, and where."""
     place = ends.on(allowed, 0)
     soonest: Moment | None = None
@@ -245,7 +261,7 @@ def _foresee(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, all
         end = ends.all[last]
         chosen = nodes.find(RoomThen(ends, (end.time, end.job)), demand, partition, allowed, near)
         if chosen is not None:
-            return end.time, chosen
+            return Foreseen(end.time, chosen)
         place = ends.on(allowed, last + 1)
     return None
 

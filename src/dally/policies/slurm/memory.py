@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from dally.core import events as ev
 from dally.core import plan as pl
-from dally.core.journal import Entry
 from dally.core.memory import Memory, Table
 from dally.policies.slurm.priority import NO_USAGE, Usage, decayed
 
 Held = tuple[int, int, int, float]  # jobs, GPUs, nodes, and GPUs × the end of the limit, summed
 NOTHING: Held = (0, 0, 0, 0.0)
 GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted)
-NO_NEWS = (ev.TimerDue, ev.Measured, ev.Started, ev.LeaseEnded, pl.Wait, pl.WakeAt)
+NO_NEWS: frozenset[type] = frozenset((ev.TimerDue, ev.Measured, ev.Started, ev.LeaseEnded, pl.Wait, pl.WakeAt))
 
 
 class SlurmMemory(Memory):
@@ -32,12 +30,6 @@ class SlurmMemory(Memory):
     held: Table[str, Held]  # what jobs that are counted together have (`limits.Bound.key`)
     booked: Table[str, tuple[float, int, str]]  # who is counted there: end of its limit, nodes, GPU type, as counted
     stopped: Table[str, bool]  # waiting jobs that were told of a limit in their way
-
-
-def note(memory: SlurmMemory, entries: Sequence[Entry]) -> None:
-    """Whether there is something to look at."""
-    if any(not isinstance(entry, NO_NEWS) for entry in entries):
-        memory.wanted = memory.changed = True
 
 
 def book(memory: SlurmMemory, who: str, gpus: float, now: float, half_life: float) -> None:

@@ -21,12 +21,12 @@ from dally.policies.slurm.backfill import Backfill
 from dally.policies.slurm.conf import read_settings
 from dally.policies.slurm.dumps import moment, read_accounts
 from dally.policies.slurm.ends import Ends
-from dally.policies.slurm.memory import GONE, NO_NEWS, SlurmMemory, note
+from dally.policies.slurm.memory import GONE, NO_NEWS, SlurmMemory
 from dally.policies.slurm.nodes import Nodes
 from dally.policies.slurm.priority import decayed
 from dally.policies.slurm.rules import SlurmRules
 from dally.policies.slurm.settings import Partition, Settings, by_the_book
-from dally.policies.slurm.turn import Line, Turn
+from dally.policies.slurm.turn import Line, Turn, unlooked
 
 _DOCS = "slurm.conf(5), Slurm 22.05"
 
@@ -128,8 +128,10 @@ class Slurm(PolicyBase):
 
     def hear(self, view: View, memory: SlurmMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         rules = self.rules
-        note(memory, entries)
-        for entry in entries:
+        news = [entry for entry in entries if type(entry) not in NO_NEWS]
+        if news:
+            memory.wanted = memory.changed = True
+        for entry in news:
             self._touch(memory, entry)
             if isinstance(entry, pl.Start):
                 job = view.job(entry.job)
@@ -148,12 +150,11 @@ class Slurm(PolicyBase):
 
     def _touch(self, memory: SlurmMemory, entry: Entry) -> None:
         """Whose GPUs may be others from now on."""
-        if not isinstance(entry, NO_NEWS):
-            job = getattr(entry, "job", None)
-            if isinstance(job, str):
-                self._ends.touched[job] = None
-            elif not isinstance(entry, ev.Arrived):  # of machines
-                self._ends.touched.update(dict.fromkeys(memory.limits))
+        job = getattr(entry, "job", None)
+        if isinstance(job, str):
+            self._ends.touched[job] = None
+        elif not isinstance(entry, ev.Arrived):  # of machines
+            self._ends.touched.update(dict.fromkeys(memory.limits))
 
     def _calculate(self, view: View, memory: SlurmMemory, now: float) -> None:
         """Usage decays and ages grow all the time; Slurm looks at both once a period."""
@@ -185,19 +186,26 @@ class Slurm(PolicyBase):
         if now >= memory.timer:
             memory.wanted = memory.changed = True
             memory.timer = math.inf  # who still waits says so again when it is looked at
+        main = memory.wanted and now >= memory.main + settings.batch_sched_delay
+        backfill = settings.backfill and memory.changed and now >= memory.backfilled + settings.bf_interval
+        plan = self._passes(view, memory, self._nodes, now, main, backfill) if main or backfill else unlooked(view)
+        if self._nodes.reserved:  # when a reservation begins or ends, others may start
+            memory.timer = min(memory.timer, self._nodes.next_change(now) or math.inf)
+        return [*plan, *self._wake(memory, now)]
+
+    def _passes(self, view: View, memory: SlurmMemory, nodes: Nodes, now: float, main: bool,
+                backfill: bool) -> pl.Plan:  # fmt: skip
         with view.free.trial() as free:
-            turn = Turn(self.rules, self._nodes, self._line, self._ends, view, memory, free, now)
-            if memory.wanted and now >= memory.main + settings.batch_sched_delay:
-                full = now >= memory.full + settings.sched_interval
+            turn = Turn(self.rules, nodes, self._line, self._ends, view, memory, free, now)
+            if main:
+                full = now >= memory.full + self.rules.settings.sched_interval
                 turn.main_pass(full)
                 memory.wanted, memory.main = False, now
                 memory.full = now if full else memory.full
-            if settings.backfill and memory.changed and now >= memory.backfilled + settings.bf_interval:
+            if backfill:
                 memory.changed = Backfill(turn).run()
                 memory.backfilled = now
-        if self._nodes.reserved:  # when a reservation begins or ends, others may start
-            memory.timer = min(memory.timer, self._nodes.next_change(now) or math.inf)
-        return [*turn.plan(), *self._wake(memory, now)]
+        return turn.plan()
 
     def _wake(self, memory: SlurmMemory, now: float) -> list[pl.Action]:
         settings = self.rules.settings

@@ -27,17 +27,33 @@ _FIRST = Reason(Token.WAITING_FOR_GPUS, "the first of its partition does not fit
 _BEHIND = Reason(Token.PRIORITY, "jobs before it in the order come first, and backfill has found no gap for it")
 
 
+def unlooked(view: View) -> Plan:
+    """Where it is nobody's turn to look at the queue: a reason for those who have none yet."""
+    return [Wait(demand, _BEHIND) for demand in view.waiting.buckets if demand not in view.reasons]
+
+
+class _Said:
+    """What a waiting job was last told of its start, and what that was made of."""
+
+    __slots__ = ("chosen", "first", "reason", "start")
+
+    def __init__(self, start: float, chosen: Chosen, first: bool, reason: Reason) -> None:
+        self.start, self.chosen, self.first, self.reason = start, chosen, first, reason
+
+
 class Line:
     """Waiting jobs of all demands in one order; follows the ranking."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.said: dict[str, _Said] = {}  # of those who wait: most are told the same again and again
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
         insort(self.entries, entry)  # the order of arrival decides before jobs are compared
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         del self.entries[bisect_left(self.entries, entry)]
+        self.said.pop(job.id, None)
 
 
 class Turn:
@@ -233,15 +249,22 @@ class Turn:
     # --- what is said -----------------------------------------------------------------------------------------
 
     def tell(self, job: ActiveJob, start: float, chosen: Chosen, first: bool) -> None:
-        machines, told = self.view.topology.machines, self.memory.told
-        where = ", ".join([machines[machine].name or "cluster" for machine, _ in chosen[:4]])
-        where += ", …" if len(chosen) > 4 else ""
-        token = Token.WAITING_FOR_GPUS if first else Token.PRIORITY
+        told = self.memory.told
         if job.id not in told:
             told[job.id] = True
         if job.id in self.reasons and self.reasons[job.id].token is Token.WAITING_FOR_LOCALITY:
             return
-        self.reasons[job.id] = Reason(token, f"backfill plans its start on {where}, as limits have it", start)
+        said = self._line.said.get(job.id)
+        if said is None or said.start != start or said.first != first or said.chosen != chosen:
+            said = self._line.said[job.id] = _Said(start, chosen, first, self._planned(start, chosen, first))
+        self.reasons[job.id] = said.reason
+
+    def _planned(self, start: float, chosen: Chosen, first: bool) -> Reason:
+        machines = self.view.topology.machines
+        where = ", ".join([machines[machine].name or "cluster" for machine, _ in chosen[:4]])
+        where += ", …" if len(chosen) > 4 else ""
+        token = Token.WAITING_FOR_GPUS if first else Token.PRIORITY
+        return Reason(token, f"backfill plans its start on {where}, as limits have it", start)
 
     def untell(self, told: set[str]) -> None:
         """Who was told a start before and is not now waits behind others."""
@@ -260,9 +283,14 @@ class Turn:
             left[demand] -= 1
         for victim in self.evicted.values():
             left[victim.demand] = left.get(victim.demand, 0) + 1
+        said = self.view.reasons
         for demand, count in left.items():
-            if count and (self.looked or demand not in self.view.reasons):
-                plan.append(Wait(demand, _FIRST if demand in self.blocked else _BEHIND))
-        plan += [Wait(job_id, reason) for job_id, reason in self.reasons.items()]
+            if count and (self.looked or demand not in said):
+                reason = _FIRST if demand in self.blocked else _BEHIND
+                if said.get(demand) != reason:  # what was said holds
+                    plan.append(Wait(demand, reason))
+        for job_id, reason in self.reasons.items():
+            if said.get(job_id) != reason:
+                plan.append(Wait(job_id, reason))
         return plan
 

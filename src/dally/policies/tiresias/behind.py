@@ -4,13 +4,13 @@ costs the same however many run.
 A place in the order is an entry of the rankings (`core.ranking`). For the places that were last asked about, a `Reach`
 holds the GPUs of all jobs behind it, by machine; it follows when a job starts, ends or is demoted, and moves to
 another place by the jobs in between. Heads of lanes mostly share one: who has never run stands behind everybody of
-queue 0 and before everybody of queue 1. Ranks that change with time (no queues) cannot be kept: there the jobs behind
-are counted anew at every look.
+queue 0 and before everybody of queue 1. Ranks that change with time (no queues) cannot be kept: there those who ask for
+more than the jobs behind could have are turned away by a count, and else the jobs are looked at anew.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from heapq import heappop, heappush, merge
 from operator import itemgetter
@@ -21,53 +21,96 @@ from dally.core.free import Pool
 from dally.core.placement import Slice
 from dally.core.policy import View
 from dally.core.ranking import Bucket, Entry
+from dally.policies.room import needed
 
 Place = Any  # an `Entry`: as a tuple of its own type, compiled code would take it apart and build it again at each step
 
 _REACHES = 4  # places that are followed at a time
 _NEAR = 8  # jobs in between up to which a reach is moved rather than another one made
+_PENDING = 256  # changes of who is behind that are kept for somebody who asks on which machines they were
+
+
+class Held:
+    """A running job's GPUs, and its place in the order."""
+
+    __slots__ = ("gpus", "job", "kind", "place", "slices")
+
+    def __init__(self, job: ActiveJob, place: Place, slices: tuple[Slice, ...], kind: str) -> None:
+        self.job, self.place, self.slices, self.kind = job, place, slices, kind
+        self.gpus = 0
+        for _, mask in slices:
+            self.gpus += mask.bit_count()
 
 
 class Reach:
-    """GPUs of the jobs behind a place, by machine: "how many" of each, and "at least so many" as sets of machines."""
+    """GPUs of the jobs behind a place: how many of each type, and on which machines. The machines are brought up to
+    date when somebody asks for them: most are turned away by the totals."""
 
-    __slots__ = ("at_least", "held", "place", "totals")
+    __slots__ = ("_at_least", "_known", "_pending", "at", "place", "totals")
 
-    def __init__(self, place: Place, machines: int, largest: int) -> None:
+    def __init__(self, place: Place, at: int) -> None:
         self.place = place
-        self.held = [0] * machines
-        self.at_least = [0] * (largest + 1)  # bit m of d, from 1 on: machine m has d or more
-        self.at_least[0] = (1 << machines) - 1
+        self.at = at  # jobs that run and are not behind it
         self.totals: dict[str, int] = {}  # by GPU type
+        self._known: list[int] | None = None  # GPUs behind by machine, before what is pending
+        self._at_least: list[int] = []  # bit m of d: machine m has d or more
+        self._pending: list[tuple[Held, bool]] = []
 
     def copy(self) -> Reach:
-        other = Reach(self.place, 0, 0)
-        other.held, other.at_least, other.totals = self.held.copy(), self.at_least.copy(), self.totals.copy()
+        other = Reach(self.place, self.at)
+        other.totals = self.totals.copy()
+        if self._known is not None:
+            other._known, other._at_least = self._known.copy(), self._at_least.copy()
+            other._pending = self._pending.copy()
         return other
 
-    def add(self, slices: tuple[Slice, ...], kind: str) -> None:
-        held, at_least, gained = self.held, self.at_least, 0
-        for machine, mask in slices:
-            before, gpus, bit = held[machine], mask.bit_count(), 1 << machine
-            held[machine] = before + gpus
-            gained += gpus
-            for count in range(before + 1, before + gpus + 1):
-                at_least[count] |= bit
-        self.totals[kind] = self.totals.get(kind, 0) + gained
+    def add(self, held: Held) -> None:
+        self.totals[held.kind] = self.totals.get(held.kind, 0) + held.gpus
+        self._later(held, True)
 
-    def remove(self, slices: tuple[Slice, ...], kind: str) -> None:
-        held, at_least, lost = self.held, self.at_least, 0
-        for machine, mask in slices:
-            before, gpus, bit = held[machine], mask.bit_count(), 1 << machine
-            held[machine] = before - gpus
-            lost += gpus
-            for count in range(before - gpus + 1, before + 1):
-                at_least[count] ^= bit
-        self.totals[kind] -= lost
+    def remove(self, held: Held) -> None:
+        self.totals[held.kind] -= held.gpus
+        self._later(held, False)
+
+    def _later(self, held: Held, comes: bool) -> None:
+        if self._known is not None:
+            self._pending.append((held, comes))
+            if len(self._pending) > _PENDING:  # nobody asks: to count them anew is no more work than to follow them
+                self._known = None
+                self._pending.clear()
+
+    def settle(self, everybody: list[Held] | None, machines: int, largest: int) -> bool:
+        """Bring the machines up to date. False where all behind must be known for that, and are not given."""
+        if self._known is None:
+            if everybody is None:
+                return False
+            self._known = [0] * machines
+            self._at_least = [0] * (largest + 1)
+            self._at_least[0] = (1 << machines) - 1
+            for held in everybody:
+                self._count(held, True)
+        for held, comes in self._pending:
+            self._count(held, comes)
+        self._pending.clear()
+        return True
+
+    def _count(self, held: Held, comes: bool) -> None:
+        known, at_least = self._known, self._at_least
+        assert known is not None
+        for machine, mask in held.slices:
+            before, gpus, bit = known[machine], mask.bit_count(), 1 << machine
+            if comes:
+                known[machine] = before + gpus
+                for count in range(before + 1, before + gpus + 1):
+                    at_least[count] |= bit
+            else:
+                known[machine] = before - gpus
+                for count in range(before - gpus + 1, before + 1):
+                    at_least[count] ^= bit
 
     def one_machine(self, pool: Pool, level: int, up: int, gpus: int) -> int | None:
         """Of the machines `up` where so many GPUs are free or behind, the first of those with most of them free."""
-        at_least = self.at_least
+        at_least = self._at_least
         for idle in range(gpus, max(0, gpus - len(at_least) + 1) - 1, -1):
             found = at_least[gpus - idle] & up
             if found:
@@ -79,7 +122,7 @@ class Reach:
     def machines(self, pool: Pool, level: int, up: int, gpus: int, most: int) -> set[int] | None:
         """As many machines (`most`) with the most GPUs free or behind, and of equal ones with most free, the first
         first; None where they have fewer than asked for."""
-        at_least = self.at_least
+        at_least = self._at_least
         chosen: set[int] = set()
         left, before = gpus, 0  # machines with more than `total`
         for total in range(len(at_least) - 1, 0, -1):
@@ -113,15 +156,18 @@ class Behind:
         self._now = 0.0
         self._machines = len(view.topology.machines)
         self._largest = max(machine.gpus for machine in view.topology.machines)
+        self._kinds = [machine.gpu_type for machine in view.topology.machines]
         self._clear()
         view.preemptible.watch(self)
 
     def _clear(self) -> None:
         self._order: list[Place] = []
-        self._on: dict[int, dict[str, Place]] = {}  # machine → entries of those that have GPUs there
-        self._there: dict[str, tuple[Place, tuple[Slice, ...], str]] = {}  # everybody in `_order`: entry, GPUs, type
+        self._held: list[Held] = []  # theirs, in the same order
+        self._on: list[dict[str, Held]] = [{} for _ in range(self._machines)]  # who has GPUs on a machine
+        self._there: dict[str, Held] = {}  # everybody in `_order`
         self._loading: list[tuple[float, int, ActiveJob]] = []  # a heap: do not use their GPUs before that time
         self._sloped: set[str] = set()  # whose rank changes with time
+        self._resized: set[str] = set()  # of these, who has other than the GPUs it asked for
         self._reaches: list[Reach] = []
         self._seen: list[tuple[Place, ActiveJob]] = []  # of ranks that change with time: keys now, hindmost first
         self._more: Iterator[tuple[Place, ActiveJob]] | None = None
@@ -133,6 +179,8 @@ class Behind:
         bucket = self._running.buckets[job.demand]
         if bucket.slope or bucket.then_slope:
             self._sloped.add(job.id)
+            if job.placement is not None and job.placement.gpus != job.gpus:
+                self._resized.add(job.id)
         elif job.progress_from == job.last_change:
             self._enter(job, entry)
         else:
@@ -140,30 +188,37 @@ class Behind:
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         self.changes += 1
-        there = self._there.pop(job.id, None)
-        if there is None:  # still loading, which is found out when that is over; or sloped
+        held = self._there.pop(job.id, None)
+        if held is None:  # still loading, which is found out when that is over; or sloped
             self._sloped.discard(job.id)
+            self._resized.discard(job.id)
             return
-        place, slices, kind = there
-        del self._order[bisect_left(self._order, place)]
-        for machine, _ in slices:
+        at = bisect_left(self._order, held.place)
+        del self._order[at]
+        del self._held[at]
+        for machine, _ in held.slices:
             del self._on[machine][job.id]
         for reach in self._reaches:
-            if place > reach.place:
-                reach.remove(slices, kind)
+            if at >= reach.at:
+                reach.remove(held)
+            else:
+                reach.at -= 1
 
     def _enter(self, job: ActiveJob, place: Place) -> None:
         assert job.placement is not None
         self.changes += 1
         slices = job.placement.slices
-        kind = self._topology.machines[slices[0][0]].gpu_type
-        self._there[job.id] = (place, slices, kind)
-        insort(self._order, place)
+        held = self._there[job.id] = Held(job, place, slices, self._kinds[slices[0][0]])
+        at = bisect_right(self._order, place)
+        self._order.insert(at, place)
+        self._held.insert(at, held)
         for machine, _ in slices:
-            self._on.setdefault(machine, {})[job.id] = place
+            self._on[machine][job.id] = held
         for reach in self._reaches:
-            if place > reach.place:
-                reach.add(slices, kind)
+            if at > reach.at or (at == reach.at and place > reach.place):
+                reach.add(held)
+            else:
+                reach.at += 1
 
     # --- one plan -------------------------------------------------------------------------------------------
 
@@ -182,23 +237,25 @@ class Behind:
 
     def end(self) -> None:
         """The plan is made: what it tried is undone."""
-        for job_id in self.evicted:
-            there = self._there.get(job_id)
-            if there is not None:
-                for reach in self._reaches:
-                    if there[0] > reach.place:
-                        reach.add(there[1], there[2])
-        self.evicted.clear()
-        self._seen.clear()
-        self._more = None
+        if self.evicted:
+            for job_id in self.evicted:
+                held = self._there.get(job_id)
+                if held is not None:
+                    for reach in self._reaches:
+                        if held.place > reach.place:
+                            reach.add(held)
+            self.evicted.clear()
+        if self._more is not None:
+            self._seen.clear()
+            self._more = None
 
     def evict(self, job: ActiveJob) -> None:
         self.evicted[job.id] = job
-        there = self._there.get(job.id)
-        if there is not None:
+        held = self._there.get(job.id)
+        if held is not None:
             for reach in self._reaches:
-                if there[0] > reach.place:
-                    reach.remove(there[1], there[2])
+                if held.place > reach.place:
+                    reach.remove(held)
 
     @property
     def lasts(self) -> bool:
@@ -207,49 +264,116 @@ class Behind:
 
     # --- looking --------------------------------------------------------------------------------------------
 
+    def total(self, place: Place, kind: str) -> int:
+        """GPUs of a type that everybody behind the place has who is not evicted; where ranks change with time, no
+        fewer than that."""
+        return self._at_most(place) if self._sloped else self._reach(place).totals.get(kind, 0)
+
+    def _at_most(self, place: Place) -> int:
+        """Of all types, in use yet or not: enough to turn most away without a look at the jobs."""
+        if self._resized:
+            return 1 << 62
+        first: float = place[0]
+        gpus, now = 0, self._now
+        for bucket in self._running.buckets.values():
+            entries: list[Any] = bucket.entries
+            low, high = 0, len(entries)
+            while low < high:
+                middle = (low + high) // 2
+                base: float = entries[middle][0]
+                if base + bucket.slope * now < first:
+                    low = middle + 1
+                else:
+                    high = middle
+            gpus += (len(entries) - low) * bucket.demand.gpus
+        return gpus
+
+    def hindmost(self, place: Place, kind: str, need: int) -> list[ActiveJob] | None:
+        """Of the jobs behind the place, the hindmost that have so many GPUs of a type together; None where all of them
+        have fewer."""
+        if self._sloped:
+            return self._hindmost_sloped(place, kind, need)
+        reach = self._reach(place)
+        if reach.totals.get(kind, 0) < need:
+            return None
+        taken: list[ActiveJob] = []
+        held, evicted = self._held, self.evicted
+        at = len(held) - 1
+        while need > 0 and at >= reach.at:
+            each = held[at]
+            if each.kind == kind and each.job.id not in evicted:
+                taken.append(each.job)
+                need -= each.job.gpus
+            at -= 1
+        return None if need > 0 else needed(taken, need)
+
+    def _hindmost_sloped(self, place: Place, kind: str, need: int) -> list[ActiveJob] | None:
+        if self._at_most(place) < need or (self._resized and self._counted(place).totals.get(kind, 0) < need):
+            return None
+        taken: list[ActiveJob] = []
+        for job in self._all_sloped(place):
+            if need <= 0:
+                break
+            assert job.placement is not None
+            if self._kinds[job.placement.slices[0][0]] == kind:
+                taken.append(job)
+                need -= job.gpus
+        return None if need > 0 else needed(taken, need)
+
     def reach(self, place: Place) -> Reach:
-        """GPUs of everybody behind the place who is not evicted."""
+        """GPUs of everybody behind the place who is not evicted, by machine."""
         if self._sloped:
             return self._counted(place)
-        order = self._order
-        at = bisect_right(order, place)
+        reach = self._reach(place)
+        if not reach.settle(None, 0, 0):
+            held = [each for each in self._held[reach.at :] if each.job.id not in self.evicted]
+            reach.settle(held, self._machines, self._largest)
+        return reach
+
+    def _reach(self, place: Place) -> Reach:
+        at = bisect_right(self._order, place)
         nearest, distance = None, 0
         for reach in self._reaches:
-            away = abs(bisect_right(order, reach.place) - at)
+            away = reach.at - at if reach.at > at else at - reach.at
             if nearest is None or away < distance:
                 nearest, distance = reach, away
                 if not away:
-                    break
+                    reach.place = place
+                    return reach
         if nearest is None:
-            nearest = self._counted(place)
+            nearest = Reach(place, at)
+            for each in self._held[at:]:
+                if each.job.id not in self.evicted:
+                    nearest.add(each)
             self._reaches.append(nearest)
             return nearest
         if distance > _NEAR and len(self._reaches) < _REACHES:
             nearest = nearest.copy()
             self._reaches.append(nearest)
-        if distance:
-            self._move(nearest, at)
+        self._move(nearest, at)
         nearest.place = place
         return nearest
 
     def _move(self, reach: Reach, at: int) -> None:
         """So that everybody from there on is in it."""
-        was = bisect_right(self._order, reach.place)  # who stood there may run by now: it is not behind itself
-        for place in self._order[min(was, at) : max(was, at)]:
-            job_id = place[4].id
-            if job_id not in self.evicted:
-                _, slices, kind = self._there[job_id]
+        was, reach.at = reach.at, at
+        for position in range(min(was, at), max(was, at)):
+            held = self._held[position]
+            if held.job.id not in self.evicted:
                 if at < was:
-                    reach.add(slices, kind)
+                    reach.add(held)
                 else:
-                    reach.remove(slices, kind)
+                    reach.remove(held)
 
     def _counted(self, place: Place) -> Reach:
-        reach = Reach(place, self._machines, self._largest)
-        machines = self._topology.machines
-        for job in self.all(place):
+        found = []
+        reach = Reach(place, 0)
+        for job in self._all_sloped(place):
             assert job.placement is not None
-            reach.add(job.placement.slices, machines[job.placement.slices[0][0]].gpu_type)
+            held = Held(job, place, job.placement.slices, self._kinds[job.placement.slices[0][0]])
+            reach.add(held)
+            found.append(held)
+        reach.settle(found, self._machines, self._largest)
         return reach
 
     def all(self, place: Place) -> Iterator[ActiveJob]:
@@ -268,7 +392,7 @@ class Behind:
         if self._sloped:
             yield from self._all_sloped(place)
             return
-        found = {job_id: entry for machine in machines for job_id, entry in self._on.get(machine, {}).items()}
+        found = {job_id: held.place for machine in machines for job_id, held in self._on[machine].items()}
         for entry in sorted(found.values(), reverse=True):
             if entry < place:
                 return

@@ -9,26 +9,44 @@ lane's head answers for all behind it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence, Set
-from heapq import heapify, heappop, heapreplace
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence, Set
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
-from dally.core.ranking import Bucket, Entry, Rank
+from dally.core.ranking import Entry
 from dally.core.reasons import Reason, Token
 from dally.core.topology import Topology
 from dally.policies.greedy import waits_for_gpus
-from dally.policies.placing import place_best_fit, place_within, pools_for
+from dally.policies.placing import place_best_fit, place_tight, place_within, pools_for
 from dally.policies.room import enough, make_room
-from dally.policies.tiresias.behind import Behind, Place
-from dally.policies.tiresias.profile import Packing
+from dally.policies.tiresias.behind import Behind, Place, Reach
+from dally.policies.tiresias.profile import Packing, Verdict
 
-Lane = tuple[Demand, bool]  # demand, must be consolidated
-_STANDS_STILL = Rank(0.0)  # the ranks of waiting jobs do not change with time
+
+class Lane:
+    """Waiting jobs of one demand, in the policy's order, that must be consolidated or need not be."""
+
+    __slots__ = ("_as_of", "_failed", "at", "bound", "demand", "entries", "gpus", "kind", "picky")
+
+    def __init__(self, demand: Demand, picky: bool) -> None:
+        self.demand, self.picky = demand, picky
+        self.gpus, self.kind = demand.gpus, demand.gpu_type
+        self.bound = demand.where is not None and demand.bound
+        self.entries: list[Place] = []  # waiting ranks do not change with time: an entry is its place in the order
+        self.at = 0  # so many of them start by the plan in the making
+        self._failed: Place = None  # from there on nobody was served
+        self._as_of = -1  # by the state of that number
+
+    def failed(self, as_of: int) -> Place:
+        """From which place on nobody was served, if everything is as it was."""
+        return self._failed if self._as_of == as_of else None
+
+    def fails(self, place: Place, as_of: int) -> None:
+        self._failed, self._as_of = place, as_of
 
 
 class Lanes:
@@ -36,37 +54,59 @@ class Lanes:
 
     def __init__(self, packing: Packing) -> None:
         self.packing = packing
-        self.buckets: dict[Lane, Bucket] = {}  # only those that are not empty
+        self.heads: list[tuple[Place, Lane]] = []  # the first of every lane, in order
+        self._picky: dict[Demand, Lane] = {}  # only those that are not empty
+        self._easy: dict[Demand, Lane] = {}
         self._where: dict[str, Lane] = {}
         self._least: Fewest | None = None
         self._behind: Behind | None = None
-        self._said: dict[str, tuple[str, bool, int, Wait]] = {}  # what `explain` last made of what it was told
-        self._failed: dict[Lane, Place] = {}  # from there on, nobody of the lane is served, as long as
-        self._as_of = (-1, -1, -1)  # the layout, free GPUs and running jobs are those of then
+        self._said: dict[str, _Said] = {}  # what `explain` last made of what it was told
+        self._as_of = 0  # raised whenever another state is planned with: the layout, free GPUs and running jobs are
+        self._layout, self._free, self._running = -1, -1, -1  # these
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
-        lane = self._where[job.id] = self._lane(job)
-        bucket = self.buckets.get(lane)
-        if bucket is None:
-            bucket = self.buckets[lane] = Bucket(job.demand, _STANDS_STILL)
-        bucket.add(entry)
+        demand, picky = job.demand, self._must(job)
+        lanes = self._picky if picky else self._easy
+        lane = lanes.get(demand)
+        if lane is None:
+            lane = lanes[demand] = Lane(demand, picky)
+        self._where[job.id] = lane
+        place: Place = entry
+        entries = lane.entries
+        insort(entries, place)
+        if entries[0] is place:  # objects
+            if len(entries) > 1:
+                self._drop(entries[1], lane)
+            insort(self.heads, (place, lane))
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         lane = self._where.pop(job.id)
         self._said.pop(job.id, None)
-        bucket = self.buckets[lane]
-        bucket.remove(entry)
-        if not bucket.entries:
-            del self.buckets[lane]
+        place: Place = entry
+        at = bisect_left(lane.entries, place)
+        del lane.entries[at]
+        if at == 0:
+            self._drop(place, lane)
+            if lane.entries:
+                insort(self.heads, (lane.entries[0], lane))
+            else:
+                del (self._picky if lane.picky else self._easy)[lane.demand]
 
-    def _lane(self, job: ActiveJob) -> Lane:
-        """Who says itself where it must be is not held to anything more."""
+    def lane(self, job: ActiveJob) -> Lane:
+        return self._where[job.id]
+
+    def _drop(self, place: Place, lane: Lane) -> None:
+        """It is the first of its lane no more; no two places are equal."""
+        del self.heads[bisect_left(self.heads, (place, lane))]
+
+    def _must(self, job: ActiveJob) -> bool:
+        """Whether it must be consolidated. Who says itself where it must be is not held to anything more."""
         free = job.demand.where is None or not job.demand.bound
-        return (job.demand, job.gpus > 1 and free and self.packing.verdict(job.job).picky)
+        return job.gpus > 1 and free and self.packing.verdict(job.job).picky
 
     def astray(self, view: View) -> list[ActiveJob]:
         """Whose need is another one than when they came. Looks at everybody: PACKLIMIT seldom moves."""
-        return [job for job in view.waiting if self._where[job.id] != self._lane(job)]
+        return [job for job in view.waiting if self._where[job.id].picky != self._must(job)]
 
     def least(self, view: View) -> Fewest:
         if self._least is None or self._least.layout != view.layout:
@@ -79,26 +119,35 @@ class Lanes:
             self._behind = Behind(view)
         return self._behind
 
-    def failed(self, view: View, behind: Behind) -> dict[Lane, Place]:
-        """From which place on nobody of a lane was served the last time, if everything is as it was; else empty, to be
-        filled. Others who came in between have only taken."""
-        as_of = (view.layout, view.free.changes, behind.changes)
-        if as_of != self._as_of or not behind.lasts:
-            self._as_of = as_of
-            self._failed.clear()
-        return self._failed
+    def as_of(self, view: View, behind: Behind) -> int:
+        """The number of the state that is planned with: another one where anything is not as it was the last time.
+        Others who came in between have only taken."""
+        layout, free, running = view.layout, view.free.changes, behind.changes
+        if layout != self._layout or free != self._free or running != self._running or not behind.lasts:
+            self._layout, self._free, self._running = layout, free, running
+            self._as_of += 1
+        return self._as_of
 
     def explain(self, job: ActiveJob, most: int, machine: int) -> Wait:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
-        picky, because = self.packing.verdict(job.job)
+        verdict = self.packing.verdict(job.job)
         there = most >= job.gpus
         said = self._said.get(job.id)
-        if said is None or said[0] != because or said[1] != there or said[2] != machine:
-            wait = _wait(job, picky, because, there, machine)
+        if said is None or said.verdict is not verdict or said.there != there or said.machine != machine:  # objects
+            wait = _wait(job, verdict.picky, verdict.because, there, machine)
             if job.id not in self._where:  # it has just lost its GPUs: it is not in a lane yet
                 return wait
-            said = self._said[job.id] = (because, there, machine, wait)
-        return said[3]
+            said = self._said[job.id] = _Said(verdict, there, machine, wait)
+        return said.wait
+
+
+class _Said:
+    """What a job was told, and what that was made of."""
+
+    __slots__ = ("machine", "there", "verdict", "wait")
+
+    def __init__(self, verdict: Verdict, there: bool, machine: int, wait: Wait) -> None:
+        self.verdict, self.there, self.machine, self.wait = verdict, there, machine, wait
 
 
 def _wait(job: ActiveJob, picky: bool, because: str, there: bool, machine: int) -> Wait:
@@ -117,134 +166,164 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
                        lease: float | None = None) -> Plan:  # fmt: skip
     """Order of rank, skipping what does not fit or has no place near enough; GPUs of jobs behind may be taken. Those
     who stay are told why: the first of each lane, and who has not been told yet."""
-    if not lanes.buckets:
+    if not lanes.heads:
         return []
     least, behind = lanes.least(view), lanes.behind(view)
-    # waiting ranks do not change with time, so an entry is its place in the order; no two are equal
-    heads: list[tuple[Place, int, Lane, Bucket]] = [
-        (bucket.entries[0], 0, lane, bucket) for lane, bucket in lanes.buckets.items()]
-    heapify(heads)
+    behind.begin(now)
+    as_of = lanes.as_of(view, behind)
+    heads = lanes.heads  # a copy of them, from the first start on
     starts: Plan = []
     started: dict[str, ActiveJob] = {}
-    explained: list[ActiveJob] = []
+    stay: list[ActiveJob] = []
     hopeless = _Hopeless()
-    behind.begin(now)
-    failed = lanes.failed(view, behind)
+    most = 0
     try:
         with view.free.trial() as free:
-            while heads:
-                place, position, lane, bucket = heads[0]
+            turn = 0
+            while turn < len(heads):
+                place, lane = heads[turn]
+                turn += 1
                 job: ActiveJob = place[4]
                 placement = None
-                known = failed.get(lane)
+                known = lane.failed(as_of)
                 # whose GPUs are taken may leave some to others who could not have taken them
-                if (known is None or place < known or behind.evicted) and not hopeless.at(lane[0]):
-                    placement = (_compact if lane[1] else _whatever)(free, lane[0], behind, least, place)
-                    if placement is None and not lane[1]:
-                        hopeless.found(lane[0])
-                if placement is None:
-                    heappop(heads)  # what can be had only gets less: nobody else of this lane is served either
-                    explained.append(job)
+                if (known is None or behind.evicted or place < known) and not hopeless.at(lane):
+                    if lane.picky:
+                        placement = _compact(free, lane, behind, least, place)
+                    else:
+                        placement = _whatever(free, lane, behind, place)
+                        if placement is None:
+                            hopeless.found(lane)
+                if placement is None:  # what can be had only gets less: nobody else of this lane is served either
+                    stay.append(job)
                     if not starts and (known is None or place < known):  # the plan may come to nothing
-                        failed[lane] = place
+                        lane.fails(place, as_of)
                     continue
                 free.take(placement)
+                if not starts:
+                    heads = heads.copy()
                 starts.append(Start(job.id, placement, lease))
                 started[job.id] = job
-                position += 1
-                if position == len(bucket.entries):
-                    heappop(heads)
-                else:
-                    heapreplace(heads, (bucket.entries[position], position, lane, bucket))
-            most = max(pool.total for pool in free.pools.values())
+                lane.at += 1
+                if lane.at < len(lane.entries):
+                    insort(heads, (lane.entries[lane.at], lane), lo=turn)
+            for pool in free.pools.values():
+                most = max(most, pool.total)
         evicted = list(behind.evicted.values())
     finally:
         behind.end()
+        for job in started.values():
+            lanes.lane(job).at = 0
     plan: Plan = [Preempt(job.id) for job in evicted]
     plan += starts
-    gone = Counter([job.demand for job in started.values()])
-    # whose GPUs come back at no cost waits from this instant on, and needs a reason as well
-    waiting = [demand for demand, bucket in view.waiting.buckets.items()
-               if not gone or len(bucket.entries) > gone[demand]]  # fmt: skip
-    waiting += [job.demand for job in evicted]
-    told: dict[str, ActiveJob] = {job.id: job for job in (*explained, *unexplained) if job.id not in started}
-    said = [waits_for_gpus(demand) for demand in dict.fromkeys(waiting)]
-    said += [lanes.explain(job, most, least.largest) for job in told.values()]
     reasons = view.reasons
-    plan += [wait for wait in said if reasons.get(wait.who) != wait.reason]  # what was said holds
+    for demand in _still_waiting(view, started, evicted):
+        wait = waits_for_gpus(demand)
+        if reasons.get(demand) != wait.reason:  # what was said holds
+            plan.append(wait)
+    told: set[str] = set()
+    for job in (*stay, *unexplained):
+        if job.id not in told and job.id not in started:
+            told.add(job.id)
+            wait = lanes.explain(job, most, least.largest)
+            if reasons.get(job.id) != wait.reason:
+                plan.append(wait)
     return plan
+
+
+def _still_waiting(view: View, started: dict[str, ActiveJob], evicted: list[ActiveJob]) -> Iterable[Demand]:
+    """Demands of which somebody waits after the plan. Whose GPUs come back at no cost waits from this instant on, and
+    needs a reason as well."""
+    buckets = view.waiting.buckets
+    if not started and not evicted:
+        return buckets
+    gone: dict[Demand, int] = {}
+    for job in started.values():
+        gone[job.demand] = gone.get(job.demand, 0) + 1
+    waiting = {demand: True for demand, bucket in buckets.items() if len(bucket.entries) > gone.get(demand, 0)}
+    for job in evicted:
+        waiting[job.demand] = True
+    return waiting
 
 
 class _Hopeless:
     """So many GPUs of a type, or of any, were neither free nor held by somebody behind. Further back in the order there
     are no more: that answers for all who ask for as many, wherever they would have to be."""
 
+    __slots__ = ("_any", "_of")
+
     def __init__(self) -> None:
         self._any = 1 << 62
         self._of: dict[str, int] = {}
 
-    def at(self, demand: Demand) -> bool:
-        gpus, kind = demand.gpus, demand.gpu_type
-        return gpus >= self._any or (kind is not None and kind in self._of and gpus >= self._of[kind])
+    def at(self, lane: Lane) -> bool:
+        if lane.gpus >= self._any:
+            return True
+        kind = lane.kind
+        return kind is not None and kind in self._of and lane.gpus >= self._of[kind]
 
-    def found(self, demand: Demand) -> None:
-        if demand.where is not None and demand.bound:
+    def found(self, lane: Lane) -> None:
+        if lane.bound:
             return  # there are GPUs perhaps, but not where it must be
-        if demand.gpu_type is None:
-            self._any = min(self._any, demand.gpus)
+        if lane.kind is None:
+            self._any = min(self._any, lane.gpus)
         else:
-            self._of[demand.gpu_type] = min(self._of.get(demand.gpu_type, demand.gpus), demand.gpus)
+            self._of[lane.kind] = min(self._of.get(lane.kind, lane.gpus), lane.gpus)
 
 
-def _whatever(free: FreeGpus, demand: Demand, behind: Behind, least: Fewest, place: Place) -> Placement | None:
+def _whatever(free: FreeGpus, lane: Lane, behind: Behind, place: Place) -> Placement | None:
     """Any GPUs of one type, best fit: it costs nothing and leaves whole machines to those who need them."""
+    demand = lane.demand
     found = place_best_fit(free, demand)
     if found is not None:
         return found
-    if demand.where is not None and demand.bound:
+    if lane.bound:
         victims = make_room(free, demand, behind.all(place))
         _evict(free, behind, victims or [])
         return None if victims is None else place_best_fit(free, demand)
-    reach = behind.reach(place)
-    best: tuple[int, list[ActiveJob], str] | None = None
+    best: list[ActiveJob] | None = None
+    of: Pool | None = None
     for kind, pool in free.pools.items():
-        need = demand.gpus - pool.total
-        if demand.gpu_type in (None, kind) and reach.totals.get(kind, 0) >= need:
-            victims = enough(need, ((job, job.gpus) for job in behind.all(place) if _kind(free, job) == kind))
-            if victims is not None and (best is None or len(victims) < best[0]):
-                best = (len(victims), victims, kind)
-    if best is None:
+        if lane.kind is None or lane.kind == kind:
+            victims = behind.hindmost(place, kind, lane.gpus - pool.total)
+            if victims is not None and (best is None or len(victims) < len(best)):
+                best, of = victims, pool
+    if best is None or of is None:
         return None
-    _evict(free, behind, best[1])
-    return place_best_fit(free, Demand(demand.gpus, best[2]))
+    _evict(free, behind, best)
+    return place_tight(free, of, lane.gpus) if of.total >= lane.gpus else None
 
 
-def _compact(free: FreeGpus, demand: Demand, behind: Behind, least: Fewest, place: Place) -> Placement | None:
+def _compact(free: FreeGpus, lane: Lane, behind: Behind, least: Fewest, place: Place) -> Placement | None:
     """The fewest machines that could ever hold the gang: first free ones, then the machines where the most is free
     and the rest is held by jobs further back; then the victims inside them."""
-    found = place_compact(free, demand, least)
+    gpus = lane.gpus
+    found = place_compact(free, lane.demand, least)
     if found is not None:
         return found
-    reach, level = behind.reach(place), free.topology.machine_level
+    level = free.topology.machine_level
+    reach: Reach | None = None
     for kind, pool in free.pools.items():
-        if demand.gpu_type not in (None, kind) or pool.total + reach.totals.get(kind, 0) < demand.gpus:
+        if (lane.kind is not None and lane.kind != kind) or pool.total + behind.total(place, kind) < gpus:
             continue
-        fewest = least.machines(kind, demand.gpus)
+        fewest = least.machines(kind, gpus)
         if fewest is None:
             continue
+        if reach is None:
+            reach = behind.reach(place)
         up = least.up(kind)
         if fewest == 1:  # few victims first
-            one = reach.one_machine(pool, level, up, demand.gpus)
+            one = reach.one_machine(pool, level, up, gpus)
             chosen = None if one is None else {one}
         else:  # those with most to give
-            chosen = reach.machines(pool, level, up, demand.gpus, fewest)
+            chosen = reach.machines(pool, level, up, gpus, fewest)
         if chosen is None:
             continue
-        need = demand.gpus - sum(free.masks[m].bit_count() for m in chosen)
+        need = gpus - sum(free.masks[m].bit_count() for m in chosen)
         victims = enough(need, ((job, _inside(job, chosen)) for job in behind.on(chosen, place)))
         if victims is not None:
             _evict(free, behind, victims)
-            return place_compact(free, Demand(demand.gpus, kind), least)
+            return place_compact(free, Demand(gpus, kind), least)
     return None
 
 
@@ -253,11 +332,6 @@ def _evict(free: FreeGpus, behind: Behind, victims: list[ActiveJob]) -> None:
         assert job.placement is not None
         free.give(job.placement)
         behind.evict(job)
-
-
-def _kind(free: FreeGpus, job: ActiveJob) -> str:
-    assert job.placement is not None
-    return free.topology.machines[job.placement.slices[0][0]].gpu_type
 
 
 def _inside(job: ActiveJob, machines: set[int]) -> int:

@@ -9,6 +9,7 @@ skew, with the sign the paper gives it, is a limit; it is fitted exactly, anew a
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -54,69 +55,77 @@ class Evidence(NamedTuple):
         return self.across / self.inside
 
 
-class Strict:
-    """Every gang is consolidated or waits."""
+class Packing:
+    """Says who must be consolidated. One that learns nothing says the same of a model at all times."""
 
-    learns = False
-
-    def recall(self, seen: dict[str, Seen]) -> None:
-        return None
-
-    def verdict(self, job: Job) -> Verdict:
-        return Verdict(True, "every gang is consolidated here")
-
-    def observe(self, job: Job, machines: int, exposed: float) -> bool:
-        return False
-
-
-class Listed:
-    """What the Dally authors compared with: a list of models that need not be consolidated, all others must be."""
-
-    MODELS = ("resnet50", "resnet18", "bert")
-    learns = False
-
-    def recall(self, seen: dict[str, Seen]) -> None:
-        return None
-
-    def verdict(self, job: Job) -> Verdict:
-        plain = "".join(c for c in (job.model or "").lower() if c.isalnum())
-        if any(plain.startswith(name) for name in self.MODELS):
-            return Verdict(False, f"{job.model} is on the list of models that may be spread")
-        return Verdict(True, f"{job.model or 'its model'} is not on the list of models that may be spread")
-
-    def observe(self, job: Job, machines: int, exposed: float) -> bool:
-        return False
-
-
-class Profile:
-    """Skew from the catalog, PACKLIMIT from experience."""
-
-    def __init__(self, limit: float, *, learns: bool, tolerance: float,
-                 skew_of: Callable[[str], float | None] | None = None) -> None:  # fmt: skip
-        self.default = self.limit = limit
+    def __init__(self, learns: bool = False) -> None:
         self.learns = learns
-        self.tolerance = tolerance  # slowdown by leaving the machine from which on waiting is held to be better
-        self._skew_of = skew_of or skew_in_catalog
-        self._skews: dict[str, float | None] = {}
-        self._seen: dict[str, Seen] = {}
         self._verdicts: dict[str | None, Verdict] = {}  # as they follow from what was seen
 
     def recall(self, seen: dict[str, Seen]) -> None:
         """Go by what was seen of these models, and write there what is seen from now on."""
+
+    def verdict(self, job: Job) -> Verdict:
+        model = job.model
+        found = self._verdicts.get(model)
+        if found is None:
+            found = self._verdicts[model] = self._judge(model)
+        return found
+
+    def _judge(self, model: str | None) -> Verdict:
+        raise NotImplementedError
+
+    def observe(self, job: Job, machines: int, exposed: float) -> bool:
+        """A job leaves GPUs on so many machines, where this share of its steps was exposed communication.
+        True where the verdict on some models is another one from now on."""
+        return False
+
+
+class Strict(Packing):
+    """Every gang is consolidated or waits."""
+
+    def _judge(self, model: str | None) -> Verdict:
+        return Verdict(True, "every gang is consolidated here")
+
+
+class Listed(Packing):
+    """What the Dally authors compared with: a list of models that need not be consolidated, all others must be."""
+
+    MODELS = ("resnet50", "resnet18", "bert")
+
+    def _judge(self, model: str | None) -> Verdict:
+        plain = "".join(c for c in (model or "").lower() if c.isalnum())
+        if any(plain.startswith(name) for name in self.MODELS):
+            return Verdict(False, f"{model} is on the list of models that may be spread")
+        return Verdict(True, f"{model or 'its model'} is not on the list of models that may be spread")
+
+
+class Profile(Packing):
+    """Skew from the catalog, PACKLIMIT from experience."""
+
+    def __init__(self, limit: float, *, learns: bool, tolerance: float,
+                 skew_of: Callable[[str], float | None] | None = None) -> None:  # fmt: skip
+        super().__init__(learns)
+        self.default = self.limit = limit
+        self.tolerance = tolerance  # slowdown by leaving the machine from which on waiting is held to be better
+        self._skew_of = skew_of or skew_in_catalog
+        self._skews: dict[str, float | None] = {}
+        self._seen: dict[str, Seen] = {}
+        self._evidence: dict[str, Evidence] = {}  # models that were seen on several machines
+        self._points: list[tuple[float, float]] = []  # of these, skew and how much it hurts them to be spread, in order
+
+    def recall(self, seen: dict[str, Seen]) -> None:
         self._seen = seen
-        self.limit = self.fit() if self.evidence() else self.default
+        self._evidence, self._points = {}, []
+        for model, found in seen.items():
+            self._weigh(model, found)
+        self.limit = self.fit() if self._evidence else self.default
         self._verdicts = {}
 
     def skew(self, model: str) -> float | None:
         if model not in self._skews:
             self._skews[model] = self._skew_of(model)
         return self._skews[model]
-
-    def verdict(self, job: Job) -> Verdict:
-        found = self._verdicts.get(job.model)
-        if found is None:
-            found = self._verdicts[job.model] = self._judge(job.model)
-        return found
 
     def _judge(self, model: str | None) -> Verdict:
         skew = None if model is None else self.skew(model)
@@ -132,21 +141,33 @@ class Profile:
 
     def evidence(self) -> dict[str, Evidence]:
         """Models that were seen on several machines."""
-        found = {}
-        for model, (inside, runs_inside, across, runs) in self._seen.items():
-            if runs:
-                found[model] = Evidence(inside / runs_inside if runs_inside else 1.0, across / runs, runs)
-        return found
+        return self._evidence
+
+    def _weigh(self, model: str, seen: Seen) -> None:
+        """Its evidence is what these runs show, and so its point."""
+        if not seen.runs:
+            return
+        before = self._evidence.get(model)
+        if before is not None:
+            del self._points[bisect_left(self._points, self._point(model, before))]
+        inside = seen.inside / seen.runs_inside if seen.runs_inside else 1.0
+        after = self._evidence[model] = Evidence(inside, seen.across / seen.runs, seen.runs)
+        insort(self._points, self._point(model, after))
+
+    def _point(self, model: str, found: Evidence) -> tuple[float, float]:
+        skew = self.skew(model)
+        assert skew is not None
+        return skew, math.log(found.slowdown / self.tolerance)
 
     def observe(self, job: Job, machines: int, exposed: float) -> bool:
-        """A job leaves GPUs on so many machines, where this share of its steps was exposed communication.
-        True where PACKLIMIT, and with it the verdict on some models, is another one from now on."""
+        """True where PACKLIMIT, and with it the verdict on some models, is another one from now on."""
         if not self.learns or job.gpus < 2 or job.model is None or self.skew(job.model) is None:
             return False
         before = self._seen.get(job.model, Seen())
         after = self._seen[job.model] = before.and_then(1.0 / (1.0 - min(exposed, 0.99)), machines)
         if not after.runs:
             return False
+        self._weigh(job.model, after)
         known, self.limit = self.limit, self.fit()
         if self.limit == known and before.runs:
             self._verdicts.pop(job.model, None)  # only the words about this model are new
@@ -159,12 +180,7 @@ class Profile:
 
         Of all limits that are equally good the default is taken, else the middle of the gap.
         """
-        points = []
-        for model, found in self.evidence().items():
-            skew = self.skew(model)
-            assert skew is not None
-            points.append((skew, math.log(found.slowdown / self.tolerance)))
-        points.sort()
+        points = self._points
         cuts = [0.0, *(skew for skew, _ in points), 1.0]
         error = sum(max(0.0, -hurt) for _, hurt in points)  # everybody is consolidated
         errors = [error]
@@ -189,6 +205,3 @@ def skew_in_catalog(model: str) -> float | None:
         return float(find_model(model).skew)
     except UserError:
         return None
-
-
-Packing = Strict | Listed | Profile

@@ -146,7 +146,8 @@ class Released:
     def plan(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
         memory.planned = now
         if memory.stale:
-            idle: Plan = [waits_for_gpus(demand) for demand in view.waiting.buckets]
+            idle: Plan = [wait for wait in map(waits_for_gpus, view.waiting.buckets)
+                          if view.reasons.get(wait.who) != wait.reason]  # fmt: skip
             return idle if memory.jump is None or memory.jump <= now else [*idle, WakeAt(memory.jump)]
         plan = plan_by_rank(view, now, self.place, preempt=True)
         evicted = [action.job for action in plan if isinstance(action, Preempt)]
