@@ -14,7 +14,7 @@ from dally.network.contention import Links
 from dally.network.floor import search
 from dally.network.model import Floor, Step
 from dally.network.nccl import candidates
-from dally.network.room import Census
+from dally.network.room import Census, Room
 from dally.network.shape import Shape, Shapes, Wires, kinds_in
 from dally.network.spread import spread_over
 from dally.network.step import DEFAULT_OPTIONS, StepOptions, StepProfile, profile, seconds_alone, step_alone
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
 # What stands in for a job without a model (traces get theirs from network.mix before) and for a GPU nobody knows.
 DEFAULT_MODEL = "resnet50"
 DEFAULT_GPU = "A100-40GB"
+Spread = tuple[int, ...]  # domains of each level a gang touches
 _MOST_REMEMBERED = 200_000  # placements; shapes are far fewer and all kept
 
 
 class _Remembered:
-    """Steps on one kind of cluster, by model and shape, with what they were worked out from and what was assumed."""
+    """Steps on one kind of cluster, by model and shape, with what they were worked out from and what was assumed; and
+    the shortest ones, by model, GPUs of the gang and the room there is."""
 
-    __slots__ = ("profiles", "steps")
+    __slots__ = ("floors", "profiles", "steps")
 
     def __init__(self) -> None:
         self.steps: dict[tuple[str | None, Shape], tuple[Model, list[Gpu], Step, Sequence[str]]] = {}
         self.profiles: dict[tuple[str | None, Shape], tuple[Model, list[Gpu], StepProfile]] = {}
+        self.floors: dict[tuple[str | None, int, tuple[Room, ...]], tuple[Model, Gpu, float, list[Spread]]] = {}
 
 
 _CLUSTERS = 4  # for which steps are remembered from run to run
@@ -113,16 +116,24 @@ class Analytic:
 
     def fastest_step(self, job: Job, gpus: int) -> Floor | None:
         """Neighbours only slow a job down (docs/network/contention.md), so a step alone is looked for."""
-        model, batch = self.model_of(job.model)
         floor = float("inf")
         promising: list[Placement | None] = []
         for kind in self.census.types(job.gpu_type):
-            gpu, rooms = self.gpu_of(kind), self.census.rooms(kind, gpus)
-            seconds, spreads = search(rooms, gpus, self.shapes.wires, self.options.algorithm,
-                                      partial(seconds_alone, model, gpu, gpus, batch, self.options))  # fmt: skip
+            seconds, spreads = self._searched(job.model, kind, gpus)
             floor = min(floor, seconds)
             promising += [spread_over(self.topology, kind, gpus, spread) for spread in spreads]
         return Floor(floor, tuple(placement for placement in promising if placement is not None))
+
+    def _searched(self, name: str | None, kind: str, gpus: int) -> tuple[float, list[Spread]]:
+        """The shortest step on one GPU type: it follows from the room there is, so another run need not search."""
+        (model, batch), gpu, rooms = self.model_of(name), self.gpu_of(kind), self.census.rooms(kind, gpus)
+        key = (name, gpus, tuple(rooms))
+        kept = self._remembered.floors.get(key)
+        if kept is None or kept[0] is not model or kept[1] is not gpu:  # objects: the catalog may be another one
+            seconds, spreads = search(rooms, gpus, self.shapes.wires, self.options.algorithm,
+                                      partial(seconds_alone, model, gpu, gpus, batch, self.options))  # fmt: skip
+            kept = self._remembered.floors[key] = (model, gpu, seconds, spreads)
+        return kept[2], kept[3]
 
     def profile(self, model: str | None, placement: Placement) -> StepProfile:
         """The step of a model on these GPUs, for any slowness of the links."""

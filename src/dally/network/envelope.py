@@ -177,21 +177,49 @@ def _sampled(ordered: Lines) -> Lines:
     longest = ordered[0][0]
     values = [line[0] for line in ordered]
     columns = [[line[1][rate] for line in ordered] for rate in range(rates)]
-    scale = [longest / max(max(column), 1e-9) for column in columns]
+    steepest = [max(column) for column in columns]
+    scale = [longest / max(slope, 1e-9) for slope in steepest]
     kept: dict[Line, None] = {ordered[0]: None}
-    for column, unit in zip(columns, scale, strict=True):
+    for column, slope, unit in zip(columns, steepest, scale, strict=True):
         for excess in _EXCESS:
-            extra = unit * excess
-            times = [value + slope * extra for value, slope in zip(values, column, strict=True)]
-            kept[ordered[times.index(max(times))]] = None
+            kept[ordered[_highest(values, column, unit * excess, slope)]] = None
     for excess in _EXCESS:
-        more = [slope * (scale[0] * excess) for slope in columns[0]]
-        for column, unit in zip(columns[1:], scale[1:], strict=True):
-            extra = unit * excess
-            more = [sent + slope * extra for sent, slope in zip(more, column, strict=True)]
-        times = [value + sent for value, sent in zip(values, more, strict=True)]
-        kept[ordered[times.index(max(times))]] = None
+        kept[ordered[_highest_of_all(values, columns, [unit * excess for unit in scale], steepest)]] = None
     return list(kept)
+
+
+def _highest(values: list[float], slopes: list[float], extra: float, steepest: float) -> int:
+    """The first line that is highest where a byte takes `extra` longer. Values descend, so that below some value not
+    even the steepest line could be."""
+    best, found = values[0] + slopes[0] * extra, 0
+    lift = steepest * extra
+    for place in range(1, len(values)):
+        value = values[place]
+        if value + lift <= best:
+            break
+        time = value + slopes[place] * extra
+        if time > best:
+            best, found = time, place
+    return found
+
+
+def _highest_of_all(values: list[float], columns: list[list[float]], extras: list[float],
+                    steepest: list[float]) -> int:  # fmt: skip
+    """The same where bytes at every rate take longer."""
+    lift = 0.0
+    for rate in range(len(extras)):
+        lift += steepest[rate] * extras[rate]
+    best, found = -1.0, 0
+    for place in range(len(values)):
+        value = values[place]
+        if value + lift <= best:
+            break
+        more = 0.0
+        for rate in range(len(extras)):
+            more += columns[rate][place] * extras[rate]
+        if value + more > best:
+            best, found = value + more, place
+    return found
 
 
 def _beats(one: Line, other: Line) -> bool:
