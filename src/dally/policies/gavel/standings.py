@@ -45,7 +45,7 @@ class Standings:
 
     # --- jobs come and go ---------------------------------------------------------------------------------
 
-    def add(self, known: Known, share: Floats) -> None:
+    def add(self, known: Known, share: Fractions) -> None:
         place = len(self.ids)
         if place == len(self.share):
             more = max(16, place)
@@ -55,7 +55,8 @@ class Standings:
         self.ids.append(known.id)
         self.index[known.id] = place
         self.gpus.append(known.gpus)
-        self.share[place], self.received[place], self.runs[place] = share, 0.0, np.array(known.rates) > 0
+        self.share[place], self.received[place] = share, 0.0
+        self.runs[place] = [rate > 0 for rate in known.rates]
 
     def remove(self, memory: PaperMemory, job_ids: Collection[str]) -> None:
         """Those who have gone; the others keep their order."""
