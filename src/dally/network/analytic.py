@@ -74,6 +74,8 @@ class Analytic:
         self._placed: dict[tuple[str | None, Placement], StepProfile] = {}
         self._shaped: dict[tuple[str | None, Shape], StepProfile] = {}
         self._notes: dict[str, None] = {}
+        self._models: dict[str | None, tuple[Model, int | None]] = {}
+        self._gpu_of: dict[str, Gpu] = {}
 
     @property
     def notes(self) -> list[str]:
@@ -176,6 +178,12 @@ class Analytic:
 
     def model_of(self, name: str | None) -> tuple[Model, int | None]:
         """A model of the catalog and the batch in its name, if it has one."""
+        found = self._models.get(name)
+        if found is None:
+            found = self._models[name] = self._find_model(name)
+        return found
+
+    def _find_model(self, name: str | None) -> tuple[Model, int | None]:
         from dally.catalog import batch_in_name, find_model
 
         if name is None:
@@ -188,6 +196,12 @@ class Analytic:
             return find_model(DEFAULT_MODEL), None
 
     def gpu_of(self, name: str) -> Gpu:
+        found = self._gpu_of.get(name)
+        if found is None:
+            found = self._gpu_of[name] = self._find_gpu(name)
+        return found
+
+    def _find_gpu(self, name: str) -> Gpu:
         from dally.catalog import find_gpu, gpus
 
         if gpus().resolve(name) is None:

@@ -137,8 +137,14 @@ def _unbeaten_of_two(ordered: Lines) -> Lines:
                 stop += 1
         while start and seconds[start - 1] <= second:
             start -= 1
-        firsts[start:stop] = (first,)
-        seconds[start:stop] = (second,)
+        if start == stop:
+            firsts.insert(start, first)
+            seconds.insert(start, second)
+        else:
+            firsts[start], seconds[start] = first, second
+            if stop > start + 1:
+                del firsts[start + 1 : stop]
+                del seconds[start + 1 : stop]
         kept.append(line)
     return kept
 

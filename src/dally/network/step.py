@@ -191,8 +191,32 @@ def _timed(
     open_ = _open_exchanges(model, layout, batch, costs, plan)
     if layout.sharded:
         gathered, scattered = _sharded_units(model, layout, options, costs, plan)
+        if timeline is None and plan.ports:
+            return compute, _end_of(schedule, open_, gathered, scattered)
         return compute, schedule.sharded(open_, gathered, scattered)
     return compute, schedule.bucketed(open_, _buckets(model, layout, options, costs, plan))
+
+
+_MOST_ENDS = 5_000
+_ends: dict[tuple[object, ...], Lines] = {}  # of sharded steps
+
+
+def _end_of(schedule: _Schedule, open_: _Open, gathered: list[_Send], scattered: list[_Send]) -> Lines:
+    """The end of a sharded step, which takes longest to work out. It follows from how long everything takes and which
+    rates are the same, and many shapes have that in common: their slowest links are alike."""
+    known = schedule.plan.rates.known
+    sent = [(send.size, send.cost.latency, send.cost.alone, known[send.cost.rate]) for send in gathered]
+    sent += [(send.size, send.cost.latency, send.cost.alone, known[send.cost.rate]) for send in scattered]
+    waited = [(cost.latency, cost.alone, known[cost.rate], size, times)
+              for exchanges in open_ for _, cost, size, times in exchanges]  # fmt: skip
+    key = (schedule.forward, schedule.backward, schedule.update, schedule.overlap, len(known), tuple(sent),
+           tuple(waited), tuple([send.last for send in gathered]))  # fmt: skip
+    found = _ends.get(key)
+    if found is None:
+        if len(_ends) >= _MOST_ENDS:
+            _ends.clear()
+        found = _ends[key] = schedule.sharded(open_, gathered, scattered)
+    return found
 
 
 class _Open(NamedTuple):
