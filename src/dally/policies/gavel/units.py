@@ -45,10 +45,8 @@ class PairStandings:
 
 def order(jobs: Standings, pairs: PairStandings, half_round: float, conserving: bool) -> list[int]:
     """(unit, column) cells as unit × columns + column, the most behind first; pairs are numbered after the jobs."""
-    count = len(jobs.ids)
-    alone = np.where(jobs.runs[:count], jobs.share[:count] / (jobs.received[:count] + half_round), -1.0)
     together = np.where(pairs.share > 0, pairs.share / (pairs.received + half_round), -1.0)
-    behind = np.concatenate([alone.ravel(), together.ravel()])
+    behind = np.concatenate([jobs.behind(half_round), together.ravel()])
     wanted = int(np.count_nonzero(behind >= 0.0 if conserving else behind > 0.0))
     found: list[int] = np.argsort(-behind, kind="stable")[:wanted].tolist()
     return found
