@@ -168,6 +168,7 @@ class Allotter:
         from dally.policies.gavel.allocation.isolated import isolated
         from dally.policies.gavel.allocation.objectives import OBJECTIVES
         from dally.policies.gavel.allocation.solver import Solver
+        from dally.policies.gavel.released_objectives import in_the_middle
 
         name, aware = self.options.objective, self.options.aware
         if name == "isolated":
@@ -180,7 +181,7 @@ class Allotter:
             matched = allox(alone, running=running, aware=aware)
             return Allocation({**shared.fractions, **matched.fractions}, matched.objective, matched.notes)
         if self.options.optimum == "central" and name in ("max-min-fairness", "makespan", "finish-time-fairness"):
-            central = _central(problem, name, aware)
+            central = in_the_middle(problem, name, aware)
             if central is not None:
                 return central
         solve: Callable[..., Allocation] = OBJECTIVES[name]
@@ -196,17 +197,3 @@ class Allotter:
         memory.warmth = solver.warmth()
         solver.give_back()
         return found
-
-
-def _central(problem: Problem, name: str, aware: bool) -> Allocation | None:
-    """The optimum in the middle, where every column is a GPU type and every job runs somewhere."""
-    from dally.policies.gavel.released_objectives import objective
-
-    if problem.column_type != tuple(range(len(problem.workers))) or not problem.jobs:
-        return None
-    if any(max(job.throughput) <= 0 for job in problem.jobs):
-        return None
-    found = objective(name, aware)(problem.jobs, problem.workers)
-    rates = np.array([job.throughput for job in problem.jobs])
-    found = np.where(rates > 0, found, 0.0)
-    return Allocation({(job.id,): tuple(line) for job, line in zip(problem.jobs, found.tolist(), strict=True)}, 0.0)

@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
@@ -244,11 +242,8 @@ class PaperRounds:
         deal the same."""
         if len(memory.running) < len(memory.share) or self.learns or self.options.placement_sensitive:
             return False
-        standings, columns = self.standings(view, memory), self.columns
-        share, index, running = standings.share, standings.index, memory.running
-        if np.count_nonzero(share[: len(index)]) > len(index):
-            return False
-        if not (share[[index[job_id] for job_id in running], list(running.values())] == 1.0).all():
+        columns, running = self.columns, memory.running
+        if not self.standings(view, memory).all_served(running):
             return False
         return len(columns.kinds) == 1 or all(
             (job := view.job(job_id)).placement is None  # about to start there

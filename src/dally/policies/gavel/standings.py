@@ -104,6 +104,13 @@ class Standings:
                 self.received[first + column] += seconds
             memory.received[job_id] = tuple(self.received[first : first + self.width])
 
+    def all_served(self, running: dict[str, int]) -> bool:
+        """Whether everybody is allocated all of its time in the column it runs in, and nothing elsewhere."""
+        if np.count_nonzero(self.share[: len(self.ids)]) > len(self.ids):
+            return False
+        places = [self.index[job_id] for job_id in running]
+        return bool((self.share[places, list(running.values())] == 1.0).all())
+
     def behind(self, half_round: float) -> Floats:
         """Priorities of all (job, column) cells; −1 where a job makes no progress."""
         count = len(self.ids)
@@ -122,3 +129,29 @@ class Standings:
         wanted = int(np.count_nonzero(behind >= 0.0 if conserving else behind > 0.0))
         found: list[int] = order[:wanted].tolist()
         return found
+
+
+class PairStandings:
+    """Allocation and time received of the pairs that were allocated any, as `Standings` has them for jobs."""
+
+    def __init__(self, memory: PaperMemory) -> None:
+        width = len(memory.columns)
+        self.rows = list(memory.pair_share)
+        self.share: Floats = np.array(list(memory.pair_share.values()), dtype=float).reshape(len(self.rows), width)
+        nothing = (0.0,) * width
+        received = [memory.pair_received.get(row, nothing) for row in self.rows]
+        self.received: Floats = np.array(received, dtype=float).reshape(len(self.rows), width)
+
+    def of(self, job_id: str) -> Floats:
+        """Time it is allocated in company, by column."""
+        found: Floats = self.share[[place for place, row in enumerate(self.rows) if job_id in row]].sum(axis=0)
+        return found
+
+
+def order_all(jobs: Standings, pairs: PairStandings, half_round: float, conserving: bool) -> list[int]:
+    """(unit, column) cells as unit × columns + column, the most behind first; pairs are numbered after the jobs."""
+    together = np.where(pairs.share > 0, pairs.share / (pairs.received + half_round), -1.0)
+    behind = np.concatenate([jobs.behind(half_round), together.ravel()])
+    wanted = int(np.count_nonzero(behind >= 0.0 if conserving else behind > 0.0))
+    found: list[int] = np.argsort(-behind, kind="stable")[:wanted].tolist()
+    return found
