@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 COUNTS_MONEY = ("cost", "cost-slo")
 COMPARES_WITH_ALONE = "finish-time-fairness"
+_OTHERWISE = (*COUNTS_MONEY, "isolated", "allox")  # objectives that do not like throughput above all
+_TIMELESS = ("max-min-fairness", "fifo", "throughput", "hierarchical", "isolated")  # no matter what a job has done
 _SLIVER = 1e-6  # of its time; less is the solver's last digits
 
 
@@ -67,16 +69,20 @@ class Allotter:
             self.prices, self.unpriced = prices_of(columns.kinds, said)
         self.partners: Partners | None = None  # with space sharing: who may run beside whom
         self._models: list[object] = []  # of the solver, empty
+        self._rows: dict[str, JobRow] = {}  # of the last allocation, where they stay as they are
         self.together: dict[Row, Fractions] = {}  # time the last allocation gives to pairs
 
     def allocate(self, view: View, memory: PaperMemory, members: Sequence[Member], now: float) -> Floats:
         """Fractions of time, one row per member in order, one entry per column; those of pairs are in `together`."""
         self.together = {}
-        if self.options.aware and self.options.objective not in (*COUNTS_MONEY, "isolated", "allox"):
-            everything = self._fastest(memory, members, now)
-            if everything is not None:
-                return everything
-        rows = [self._row(memory, member, now, len(members)) for member in members]
+        if self.options.aware and self.options.objective not in _OTHERWISE:
+            fastest = self._fastest(members)
+            if fastest is not None:
+                if self.options.objective == COMPARES_WITH_ALONE:
+                    for member in members:
+                        self._book_isolated(memory, member, now, len(members))
+                return np.eye(len(self.columns.all))[fastest]
+        rows = self._rows_of(memory, members, now)
         pairs = () if self.partners is None else self.partners.rows(view, memory, members)
         problem = Problem(tuple(rows), self.columns.names, self.workers, self.columns.kind_of, self.prices, pairs,
                           entity_weights=self.entity_weights)  # fmt: skip
@@ -88,23 +94,38 @@ class Allotter:
             self.together = {row: x for row, x in found.fractions.items() if len(row) == 2 and max(x) > _SLIVER}
         return np.array([found.fractions[(row.id,)] for row in rows])
 
-    def _fastest(self, memory: PaperMemory, members: Sequence[Member], now: float) -> Floats | None:
-        """Every job all the time where it is fastest, if the GPUs there suffice: nobody can have more, so this is the
-        optimum of every objective that likes throughput, and no program is solved."""
-        room = list(self.workers)
-        made = np.zeros((len(members), len(self.columns.all)))
-        for place, member in enumerate(members):
-            rates = member.known.rates
-            column = rates.index(max(rates))
-            kind = self.columns.kind_of[column]
-            room[kind] -= member.known.gpus
-            if room[kind] < 0 or rates[column] <= 0:
+    def _fastest(self, members: Sequence[Member]) -> list[int] | None:
+        """Where every job is fastest, if the GPUs there suffice for all of the time: nobody can have more, so this is
+        the optimum of every objective that likes throughput, and no program is solved."""
+        room, kind_of = list(self.workers), self.columns.kind_of
+        found: list[int] = []
+        for member in members:
+            known = member.known
+            rates = known.rates
+            best = max(rates)
+            column = rates.index(best)
+            kind = kind_of[column]
+            room[kind] -= known.gpus
+            if room[kind] < 0 or best <= 0:
                 return None
-            made[place, column] = 1.0
-        if self.options.objective == COMPARES_WITH_ALONE:
-            for member in members:
-                self._book_isolated(memory, member, now, len(members))
-        return made
+            found.append(column)
+        return found
+
+    def _rows_of(self, memory: PaperMemory, members: Sequence[Member], now: float) -> list[JobRow]:
+        """As the objective sees them. Where it looks at nothing that passes with time, a row made once is good until
+        the job's rates are others."""
+        if self.options.objective not in _TIMELESS:
+            return [self._row(memory, member, now, len(members)) for member in members]
+        before, self._rows = self._rows, {}
+        rows: list[JobRow] = []
+        for member in members:
+            known = member.known
+            row = before.get(known.id)
+            if row is None or row.throughput is not known.rates:  # objects
+                row = self._row(memory, member, now, len(members))
+            self._rows[known.id] = row
+            rows.append(row)
+        return rows
 
     def _book_isolated(self, memory: PaperMemory, member: Member, now: float, count: int) -> float:
         """Steps left; books how long the finished ones would have taken alone on 1/M of the cluster, if that counts."""
@@ -147,6 +168,7 @@ class Allotter:
         from dally.policies.gavel.allocation.isolated import isolated
         from dally.policies.gavel.allocation.objectives import OBJECTIVES
         from dally.policies.gavel.allocation.solver import Solver
+        from dally.policies.gavel.released_objectives import in_the_middle
 
         name, aware = self.options.objective, self.options.aware
         if name == "isolated":
@@ -159,7 +181,7 @@ class Allotter:
             matched = allox(alone, running=running, aware=aware)
             return Allocation({**shared.fractions, **matched.fractions}, matched.objective, matched.notes)
         if self.options.optimum == "central" and name in ("max-min-fairness", "makespan", "finish-time-fairness"):
-            central = _central(problem, name, aware)
+            central = in_the_middle(problem, name, aware)
             if central is not None:
                 return central
         solve: Callable[..., Allocation] = OBJECTIVES[name]
@@ -175,17 +197,3 @@ class Allotter:
         memory.warmth = solver.warmth()
         solver.give_back()
         return found
-
-
-def _central(problem: Problem, name: str, aware: bool) -> Allocation | None:
-    """The optimum in the middle, where every column is a GPU type and every job runs somewhere."""
-    from dally.policies.gavel.released_objectives import objective
-
-    if problem.column_type != tuple(range(len(problem.workers))) or not problem.jobs:
-        return None
-    if any(max(job.throughput) <= 0 for job in problem.jobs):
-        return None
-    found = objective(name, aware)(problem.jobs, problem.workers)
-    rates = np.array([job.throughput for job in problem.jobs])
-    found = np.where(rates > 0, found, 0.0)
-    return Allocation({(job.id,): tuple(line) for job, line in zip(problem.jobs, found.tolist(), strict=True)}, 0.0)

@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
@@ -17,14 +15,15 @@ from dally.core.placement import Placement
 from dally.core.plan import Plan, Preempt, WakeAt
 from dally.core.policy import View
 from dally.core.states import ENDED, State
+from dally.policies.gavel.allocation.problem import Fractions
 from dally.policies.gavel.allotting import COUNTS_MONEY, Allotter, Member
 from dally.policies.gavel.columns import Columns, gpu_type_of
 from dally.policies.gavel.estimator import Estimator
 from dally.policies.gavel.known import Known
 from dally.policies.gavel.memory import Edition, PaperMemory
 from dally.policies.gavel.reasons import explain_all, explain_waiting
-from dally.policies.gavel.rounds import Placer, choose, room_of, settled_in
-from dally.policies.gavel.standings import Floats, Standings
+from dally.policies.gavel.rounds import Placer, choose, look
+from dally.policies.gavel.standings import Standings
 
 if TYPE_CHECKING:
     from dally.policies.gavel.policy import GavelOptions
@@ -48,7 +47,7 @@ class PaperRounds:
         workers = tuple(view.topology.capacity(kind) for kind in columns.kinds)
         self.allotter = Allotter(self.options, columns, workers)
         self.placer = Placer(view.topology, columns, self.options.placement_sensitive)
-        self.equal = np.array(workers, dtype=float) / sum(workers)  # X^eq: time in proportion to the GPUs there are
+        self.equal = [gpus / sum(workers) for gpus in workers]  # X^eq: time in proportion to the GPUs there are
         if memory.columns != columns.all:
             _translate(memory, columns)
         self.estimator = Estimator(memory.measured)
@@ -71,7 +70,7 @@ class PaperRounds:
 
     def standings(self, view: View, memory: PaperMemory, write: float | None = None) -> Standings:
         """The memory's tables as arrays; `write`: the time of a plan that is going to change them."""
-        if self._standings.edition is not memory.edition:
+        if self._standings.edition is not memory.edition:  # objects: named tuples are never taken apart
             self._standings = Standings.read(memory, lambda job_id: self.known(view, job_id))
         if write is not None:
             self._standings.edition = memory.edition = Edition(write)
@@ -117,9 +116,9 @@ class PaperRounds:
         if self.learns:
             self._guess(memory, known, job)
         share = self._meanwhile(known)
-        if self._standings.edition is memory.edition:
+        if self._standings.edition is memory.edition:  # objects
             self._standings.add(known, share)
-        memory.share[job.id] = tuple(share.tolist())
+        memory.share[job.id] = share
         memory.came = memory.changed = True
 
     def _forget(self, memory: PaperMemory, job_id: str) -> None:
@@ -151,16 +150,15 @@ class PaperRounds:
         near = self.placer.is_near(placement, kind)
         return self.columns.all.index((kind, near))
 
-    def _meanwhile(self, known: Known) -> Floats:
+    def _meanwhile(self, known: Known) -> Fractions:
         """Until the next allocation a new job is owed time by how fast it is where, or on all types alike if nobody
         may look; it has had none, so it goes first."""
-        rates = np.array(known.rates)
         if self.options.aware:
-            found: Floats = rates / max(float(rates.max()), 1e-300)
-            return found
-        near = [self.equal[kind] if near else 0.0
-                for kind, (_, near) in zip(self.columns.kind_of, self.columns.all, strict=True)]  # fmt: skip
-        return np.where(rates > 0, np.array(near), 0.0)
+            best = max(max(known.rates), 1e-300)
+            return tuple([rate / best for rate in known.rates])
+        columns = self.columns
+        return tuple([self.equal[kind] if near and rate > 0 else 0.0 for rate, kind, (_, near)
+                      in zip(known.rates, columns.kind_of, columns.all, strict=True)])  # fmt: skip
 
     # --- learned rates --------------------------------------------------------------------------------------
 
@@ -171,11 +169,11 @@ class PaperRounds:
             job = view.job(job_id)
             if job.state is State.RUNNING:
                 learned.observe(job.job.model, (job.gpus, column), job.speed)
-        if learned.measured is not memory.measured:
+        if learned.measured is not memory.measured:  # objects
             memory.measured = learned.measured
 
     def _learned(self, memory: PaperMemory) -> Estimator:
-        if self.estimator.measured is not memory.measured:
+        if self.estimator.measured is not memory.measured:  # objects
             self.estimator = Estimator(memory.measured)
         return self.estimator
 
@@ -244,11 +242,8 @@ class PaperRounds:
         deal the same."""
         if len(memory.running) < len(memory.share) or self.learns or self.options.placement_sensitive:
             return False
-        standings, columns = self.standings(view, memory), self.columns
-        share, index, running = standings.share, standings.index, memory.running
-        if np.count_nonzero(share[: len(index)]) > len(index):
-            return False
-        if not (share[[index[job_id] for job_id in running], list(running.values())] == 1.0).all():
+        columns, running = self.columns, memory.running
+        if not self.standings(view, memory).all_served(running):
             return False
         return len(columns.kinds) == 1 or all(
             (job := view.job(job_id)).placement is None  # about to start there
@@ -292,8 +287,8 @@ class PaperRounds:
         away = self._send_away(view, memory) if memory.strangers else []
         standings, running = self.standings(view, memory), memory.running
         order = standings.order(self.options.round / 2.0, self.conserving)
-        settled = settled_in(view, running, now)
-        chosen = choose(standings, self.columns, order, room_of(view, self.columns, running), settled, away)
+        room, settled = look(view, self.columns, running, now)
+        chosen = choose(standings, self.columns, order, room, settled, away)
         if chosen == running and not self.options.placement_sensitive:
             return [Preempt(job_id) for job_id in away]
         plan, after = self.placer.carry(view, running, chosen)

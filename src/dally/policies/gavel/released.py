@@ -148,18 +148,26 @@ class ReleasedRounds:
                 self._admit(view, memory, job_id, now)
         memory.came.clear()
         job_of = view.job
-        for job_id in [j for j in memory.jobs if job_of(j).state in _AWAY]:
+        there: list[ActiveJob] = []
+        away: list[str] = []
+        for job_id in memory.jobs:
+            job = job_of(job_id)
+            if job.state is State.RUNNING or job.state is State.WAITING or job.state not in _AWAY:
+                there.append(job)
+            else:
+                away.append(job_id)
+        for job_id in away:
             del memory.jobs[job_id]
             self._known.pop(job_id, None)
             memory.changed = True
         if memory.changed and (at - memory.last_reset >= self.reallocate or memory.last_reset == 0):
             self._reset(memory, at)
             self._allocate(view, memory, at, now)
-        chosen = self._choose(view, memory)
+        chosen = self._choose(view, memory, there)
         turns = {job_id: self._turn(view, memory, job_id, kind, at, now) for job_id, kind in chosen.items()}
         memory.turns.clear()
         memory.turns.update(turns)
-        stops = self._stops(view, memory, now)
+        stops = self._stops(memory, there, now)
         if not turns:
             again = memory.last_reset + self.reallocate
             return stops + ([WakeAt(again if again > now else now + self.length)] if memory.jobs else [])
@@ -214,8 +222,9 @@ class ReleasedRounds:
         rows: list[JobRow] = []
         progress: list[float] = []
         for job_id, standing in memory.jobs.items():
-            known, job, before = self.known(view, job_id), view.job(job_id).job, standing.isolated
-            left, so_far = self._left(view, memory, job_id, now), before.so_far
+            known, active, before = self.known(view, job_id), view.job(job_id), standing.isolated
+            left, so_far = self._left(known, active, standing, now), before.so_far
+            job = active.job
             if before.rate:
                 so_far += (before.left - left) / before.rate
             progress.append(so_far)
@@ -243,17 +252,16 @@ class ReleasedRounds:
         memory.drawn = self._chooser.drawn
         return found
 
-    def _left(self, view: View, memory: ReleasedMemory, job_id: str, now: float) -> float:
+    def _left(self, known: Known, job: ActiveJob, standing: Standing, now: float) -> float:
         """Steps to go; of a job that has done more than it was to need, or of which nobody says, as many again as it
         has done."""
-        known = self.known(view, job_id)
-        done = known.done(view.job(job_id), now)
+        done = known.done(job, now)
         if known.total is None or done > known.total * (1.0 + 1e-9):
             return max(done, max(known.rates) * self.length, 1.0)
-        return max(known.total - memory.jobs[job_id].done, 1.0 if known.step != 1.0 else 1e-9)
+        return max(known.total - standing.done, 1.0 if known.step != 1.0 else 1e-9)
 
-    def _choose(self, view: View, memory: ReleasedMemory) -> dict[str, int]:
-        """Who runs on which type in the round to come."""
+    def _choose(self, view: View, memory: ReleasedMemory, there: list[ActiveJob]) -> dict[str, int]:
+        """Who of those who are there runs on which type in the round to come."""
         order = list(range(len(self._kinds)))
         if not self.aware:
             self._shuffler = self._shuffler.after(memory.shuffled)
@@ -261,7 +269,7 @@ class ReleasedRounds:
             memory.shuffled = self._shuffler.drawn
         allocation, ids = memory.allocation, list(memory.jobs)
         left = list(self._workers)
-        chosen = self._kept(view, memory)  # ours: the original knows no jobs that must not be preempted
+        chosen = self._kept(view, there)  # ours: the original knows no jobs that must not be preempted
         for job_id, kind in chosen.items():
             left[kind] -= view.job(job_id).gpus
         if not ids:
@@ -295,23 +303,21 @@ class ReleasedRounds:
             self._given = given
         return self._found
 
-    def _kept(self, view: View, memory: ReleasedMemory) -> dict[str, int]:
+    def _kept(self, view: View, there: list[ActiveJob]) -> dict[str, int]:
         """Jobs that keep their GPUs until they end, and the type they have them of."""
-        job_of = view.job
-        held = [job for job in map(job_of, memory.jobs) if not job.job.preemptible]
-        types = {job.id: gpu_type_of(view, job) for job in held}
+        types = {job.id: gpu_type_of(view, job) for job in there if not job.job.preemptible}
         return {job_id: self._kinds.index(kind) for job_id, kind in types.items() if kind is not None}
 
     def _turn(self, view: View, memory: ReleasedMemory, job_id: str, kind: int, at: float, now: float) -> Turn:
         """Whole steps of one round; the job starts later where it is ahead of them and would end too early."""
-        known = self.known(view, job_id)
+        known, job, standing = self.known(view, job_id), view.job(job_id), memory.jobs[job_id]
         rate = known.rates[kind]
-        left = self._left(view, memory, job_id, now)
+        left = self._left(known, job, standing, now)
         steps = min(float(max(1, int(rate * self.length))), left) if known.step != 1.0 else \
             min(rate * self.length, left)  # fmt: skip
         start = at
-        done = known.done(view.job(job_id), now)
-        ahead = done - memory.jobs[job_id].done
+        done = known.done(job, now)
+        ahead = done - standing.done
         total = known.total
         if total is not None and ahead > 0 and (total - done) / rate <= self.length + _PATIENCE:
             start = at + ahead / rate
@@ -321,9 +327,9 @@ class ReleasedRounds:
 
     # --- carrying it out ----------------------------------------------------------------------------------
 
-    def _stops(self, view: View, memory: ReleasedMemory, now: float) -> Plan:
+    def _stops(self, memory: ReleasedMemory, there: list[ActiveJob], now: float) -> Plan:
         plan: Plan = []
-        for job in map(view.job, memory.jobs):
+        for job in there:
             if job.placement is not None and job.movable:
                 turn = memory.turns.get(job.id)
                 resized = job.placement.gpus != job.gpus  # by somebody else: it starts again in its own size

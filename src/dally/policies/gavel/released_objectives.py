@@ -15,7 +15,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 import numpy as np
 
 from dally.core.errors import UserError
-from dally.policies.gavel.allocation.problem import JobRow
+from dally.policies.gavel.allocation.problem import Allocation, JobRow, Problem
 from dally.policies.gavel.central import Blocks, Floats, solve
 
 Objective = Callable[[Sequence[JobRow], tuple[int, ...]], Floats]
@@ -38,6 +38,18 @@ def objective(name: str, aware: bool) -> Objective:
     if name == "max-min-fairness":
         return lambda jobs, workers: make(np.ones_like(_rates(jobs)), jobs, workers)
     return lambda jobs, workers: make(np.repeat(_rates(jobs)[:, :1], len(workers), axis=1), jobs, workers)
+
+
+def in_the_middle(problem: Problem, name: str, aware: bool) -> Allocation | None:
+    """The optimum in the middle, where every column is a GPU type and every job runs somewhere."""
+    if problem.column_type != tuple(range(len(problem.workers))) or not problem.jobs:
+        return None
+    if any(max(job.throughput) <= 0 for job in problem.jobs):
+        return None
+    found = objective(name, aware)(problem.jobs, problem.workers)
+    rates = np.array([job.throughput for job in problem.jobs])
+    found = np.where(rates > 0, found, 0.0)
+    return Allocation({(job.id,): tuple(line) for job, line in zip(problem.jobs, found.tolist(), strict=True)}, 0.0)
 
 
 def _rates(jobs: Sequence[JobRow]) -> Floats:

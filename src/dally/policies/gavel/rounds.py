@@ -57,30 +57,36 @@ def choose(standings: Standings, columns: Columns, order: list[int], room: list[
     return chosen
 
 
-def room_of(view: View, columns: Columns, running: dict[str, int]) -> list[int]:
-    """GPUs of each type that are up and not being vacated: the free ones and those jobs hold."""
+def look(view: View, columns: Columns, running: dict[str, int], now: float) -> tuple[list[int], dict[str, int]]:
+    """GPUs of each type that are up and not being vacated, the free ones and those jobs hold; and who keeps its own
+    whatever the order says."""
     pools, machines, job_of = view.free.pools, view.topology.machines, view.job
     room = {kind: pools[kind].total for kind in columns.kinds}
-    for job_id in running:
-        placement = job_of(job_id).placement
-        if placement is not None and placement.slices:
-            room[machines[placement.slices[0][0]].gpu_type] += placement.gpus
-    return list(room.values())
+    only = columns.kinds[0] if len(columns.kinds) == 1 else None
+    settled: dict[str, int] = {}
+    for job_id, column in running.items():
+        job = job_of(job_id)
+        placement = job.placement
+        if placement is None:
+            continue
+        if placement.slices:
+            room[machines[placement.slices[0][0]].gpu_type if only is None else only] += placement.gpus
+        if _keeps(job, now):
+            settled[job_id] = column
+    return list(room.values()), settled
 
 
 def settled_in(view: View, running: dict[str, int], now: float) -> dict[str, int]:
-    """Jobs that keep their GPUs whatever the order says. Those nobody may move: they are just being started, contact
-    with them is lost, or they must not be preempted. And those that have not made progress yet on the GPUs they were
-    given: to take those now would make them pay the loading again, and with rounds shorter than that nobody would ever
-    get anywhere."""
-    found, job_of = {}, view.job
-    for job_id, column in running.items():
-        job = job_of(job_id)
-        if job.placement is None:
-            continue
-        if not job.movable or (job.progress_from >= now and job.progress_from > job.last_change):
-            found[job_id] = column
-    return found
+    """Jobs that keep their GPUs whatever the order says."""
+    jobs = [(view.job(job_id), column) for job_id, column in running.items()]
+    return {job.id: column for job, column in jobs if job.placement is not None and _keeps(job, now)}
+
+
+def _keeps(job: ActiveJob, now: float) -> bool:
+    """Whom nobody may move: it is just being started, contact with it is lost, or it must not be preempted. And who has
+    not made progress yet on the GPUs it was given: to take those now would make it pay the loading again, and with
+    rounds shorter than that nobody would ever get anywhere."""
+    return not job.movable or (job.progress_from >= now and job.progress_from > job.last_change)
 
 
 class Placer:

@@ -13,7 +13,8 @@ from dally.policies.gavel.pairs import Partners
 from dally.policies.gavel.paper import PaperRounds
 from dally.policies.gavel.reasons import explain_all
 from dally.policies.gavel.rounds import settled_in
-from dally.policies.gavel.units import PairStandings, UnitPlacer, Units, choose, order, room_of
+from dally.policies.gavel.standings import PairStandings, order_all
+from dally.policies.gavel.units import UnitPlacer, Units, choose, room_of
 
 
 class SharedRounds(PaperRounds):
@@ -89,7 +90,7 @@ class SharedRounds(PaperRounds):
         alone = {job_id: column for row, column in running.items() for job_id in row}
         fixed = settled_in(view, alone, now)
         settled = {row: column for row, column in running.items() if any(job_id in fixed for job_id in row)}
-        cells = order(standings, together, self.options.round / 2.0, self.conserving)
+        cells = order_all(standings, together, self.options.round / 2.0, self.conserving)
         chosen = choose(view, standings, together, self.columns, cells,
                         room_of(view, self.columns, running), settled, away)  # fmt: skip
         if chosen == running and not self.options.placement_sensitive:

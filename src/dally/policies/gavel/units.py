@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.placement import Placement
@@ -19,39 +17,10 @@ from dally.core.sharing import Share
 from dally.core.states import State
 from dally.policies.gavel.allocation.problem import Row
 from dally.policies.gavel.columns import Columns, gpu_type_of
-from dally.policies.gavel.memory import PaperMemory
 from dally.policies.gavel.rounds import Placer
-from dally.policies.gavel.standings import Floats, Standings
+from dally.policies.gavel.standings import PairStandings, Standings
 
 Units = dict[Row, int]  # jobs that run as one, and their column
-
-
-class PairStandings:
-    """Allocation and time received of the pairs that were allocated any, as `Standings` has them for jobs."""
-
-    def __init__(self, memory: PaperMemory) -> None:
-        width = len(memory.columns)
-        self.rows = list(memory.pair_share)
-        self.share: Floats = np.array(list(memory.pair_share.values()), dtype=float).reshape(len(self.rows), width)
-        nothing = (0.0,) * width
-        received = [memory.pair_received.get(row, nothing) for row in self.rows]
-        self.received: Floats = np.array(received, dtype=float).reshape(len(self.rows), width)
-
-    def of(self, job_id: str) -> Floats:
-        """Time it is allocated in company, by column."""
-        found: Floats = self.share[[place for place, row in enumerate(self.rows) if job_id in row]].sum(axis=0)
-        return found
-
-
-def order(jobs: Standings, pairs: PairStandings, half_round: float, conserving: bool) -> list[int]:
-    """(unit, column) cells as unit × columns + column, the most behind first; pairs are numbered after the jobs."""
-    count = len(jobs.ids)
-    alone = np.where(jobs.runs[:count], jobs.share[:count] / (jobs.received[:count] + half_round), -1.0)
-    together = np.where(pairs.share > 0, pairs.share / (pairs.received + half_round), -1.0)
-    behind = np.concatenate([alone.ravel(), together.ravel()])
-    wanted = int(np.count_nonzero(behind >= 0.0 if conserving else behind > 0.0))
-    found: list[int] = np.argsort(-behind, kind="stable")[:wanted].tolist()
-    return found
 
 
 def choose(view: View, jobs: Standings, pairs: PairStandings, columns: Columns, cells: list[int], room: list[int],
