@@ -8,9 +8,10 @@ long as nobody asks, a change costs a note.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
@@ -18,16 +19,16 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.ranking import Entry
+from dally.core.topology import Machine
+from dally.policies.dally import order
 from dally.policies.dally.forecast import Forecast
 from dally.policies.dally.taking import Holder
 from dally.policies.dally.tiers import Tiers
 
-_LOOSE = 2.0  # times what a job has left that it may be said to have at most, before that is worked out again
-_MANY = 256  # jobs worked out to see which domains they could open; to look on would cost more than it saves
-_ROUNDING = 1e-9  # relative: what is at most so much is never found to be more
+_LOOSE: Final = 2.0  # times what a job has left that it may be said to have at most, before that is worked out again
+_MANY: Final = 256  # jobs worked out to see which domains they could open; to look on would cost more than it saves
+_ROUNDING: Final = 1e-9  # relative: what is at most so much is never found to be more
 
-# seconds left at most, number of the job, the job; its machine and its GPUs there, or -1 where it has several
-Bound = tuple[float, int, ActiveJob, int, int]
 Class = tuple[Demand, int, int]  # what a running gang would ask for to be nearer; its tier and its machines now
 Victim = tuple[float, ActiveJob]  # seconds left, as they weigh; the job
 
@@ -59,20 +60,65 @@ class Hindmost:
             at += 1
 
 
+class Bound:
+    """What a running job has left at most, in seconds, and where it is."""
+
+    __slots__ = ("alone", "held", "inside", "job", "kind", "most", "number", "pace", "placement")
+
+    def __init__(self, job: ActiveJob, placement: Placement, most: float, pace: float | None, first: Machine) -> None:
+        self.job, self.placement, self.most = job, placement, most
+        self.number, self.held = job.number, placement.gpus
+        self.alone = len(placement.slices) == 1  # on a single machine
+        self.kind, self.inside = first.gpu_type, first.domains  # of its first machine
+        self.pace = -1.0 if pace is None else pace  # -1: it may become another one
+
+    def size(self, forecast: Forecast) -> float:
+        """What it has left now."""
+        return forecast.size(self.job) if self.pace < 0 else forecast.size_by(self.job, self.pace)
+
+
+class Alike:
+    """Running jobs of one size, in ascending order of their bounds; where equal, in order of arrival."""
+
+    __slots__ = ("bounds", "gpus", "weighs")
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+        self.bounds: list[Bound] = []
+        self.weighs = 0.0  # what a second of theirs counts in this plan
+
+    def add(self, bound: Bound) -> None:
+        self.bounds.insert(self._place(bound), bound)
+
+    def remove(self, bound: Bound) -> None:
+        del self.bounds[self._place(bound)]
+
+    def _place(self, bound: Bound) -> int:
+        bounds, most, number = self.bounds, bound.most, bound.number
+        first, last = 0, len(bounds)
+        while first < last:
+            middle = (first + last) // 2
+            other = bounds[middle]
+            if other.most < most or (other.most == most and other.number < number):
+                first = middle + 1
+            else:
+                last = middle
+        return first
+
+
 class Behind:
     """A watcher of the view's `preemptible`."""
 
     def __init__(self, view: View, tiers: Tiers) -> None:
         self._view, self._tiers = view, tiers
-        self.held = FreeGpus(view.topology)  # GPUs that could be taken, in the form of free ones
-        for machine in view.topology.machines:
-            self.held.take_mask(machine.index, machine.full_mask)
+        self._held: FreeGpus | None = None  # kept from when it is first asked for
         self._basis = -1.0  # the beliefs that bounds were worked out by
         self._time = 0.0  # and when: they hold from then on, and somebody may have looked ahead
-        self._bounds: dict[str, tuple[Bound, Placement]] = {}
-        self._orders: dict[int, list[Bound]] = {}  # by GPUs of the job, ascending
-        self._weighed: list[tuple[float, list[Bound]]] = []  # the same with what a second of theirs counts in this plan
+        self._bounds: dict[str, Bound] = {}
+        self._alike: dict[int, Alike] = {}  # by GPUs of the job
+        self._weighed: list[Alike] = []  # those of which there are any, weighed for this plan
         self._due: list[tuple[float, int, Bound]] = []  # until when a bound holds
+        self._dues = 0  # so far
         self._changed: dict[str, ActiveJob] = {}  # since the order was last brought up to date
         self._moved: dict[str, ActiveJob] = {}  # since those apart were
         self._class: dict[str, Class] = {}
@@ -84,34 +130,40 @@ class Behind:
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         self._changed[job.id] = self._moved[job.id] = job
 
-    def in_order(self, forecast: Forecast, weight: Callable[[int], float]) -> Hindmost:
-        """For one plan. `weight`: what a second of a gang of so many GPUs counts."""
+    @property
+    def held(self) -> FreeGpus:
+        """GPUs that could be taken, in the form of free ones."""
+        if self._held is None:
+            self._held = FreeGpus(self._view.topology)
+            for machine in self._view.topology.machines:
+                self._held.take_mask(machine.index, machine.full_mask)
+            for bound in self._bounds.values():
+                self._held.give(bound.placement)
+        return self._held
+
+    def in_order(self, forecast: Forecast, waiting: int, breadth: float) -> Hindmost:
+        """For one plan, in which so many wait."""
         self._bring_up_to_date(forecast)
-        self._weighed = [(weight(gpus), order) for gpus, order in self._orders.items() if order]
+        self._weighed = []
         most = 0.0
-        for weighs, order in self._weighed:
-            most = max(most, weighs * order[-1][0])
+        for alike in self._alike.values():
+            if alike.bounds:
+                alike.weighs = order.weight(alike.gpus, waiting, breadth)
+                self._weighed.append(alike)
+                most = max(most, alike.weighs * alike.bounds[-1].most)
         return Hindmost(most, self._exactly(forecast))
 
     def may_open(self, free: FreeGpus, gpus: int, kind: str, level: int, least: float) -> bool:
         """Whether a domain of a level could come to hold so many GPUs by what jobs with more than `least` left hold, as
-        far as what they have at most can tell: most who ask are told no by that."""
+        far as what they have at most can tell."""
         machines, tier = free.topology.machines, level - free.topology.machine_level
-        counts, mixed = _counts(free, kind, level), len(free.pools) > 1
-        for weighs, order in self._weighed:
-            for most, _, job, machine, held in reversed(order):
-                if weighs * most <= least:
+        counts = _counts(free, kind, level)
+        for alike in self._weighed:
+            weighs, bounds = alike.weighs, alike.bounds
+            for at in range(len(bounds) - 1, -1, -1):
+                if weighs * bounds[at].most <= least:
                     break
-                if machine >= 0:
-                    if mixed and machines[machine].gpu_type != kind:
-                        continue
-                    domain = machines[machine].domains[tier] if tier else machine
-                    counts[domain] += held
-                    if counts[domain] >= gpus:
-                        return True
-                    continue
-                assert job.placement is not None
-                for machine, mask in job.placement.slices:
+                for machine, mask in bounds[at].placement.slices:
                     if machines[machine].gpu_type == kind:
                         domain = machines[machine].domains[tier]
                         counts[domain] += mask.bit_count()
@@ -121,62 +173,69 @@ class Behind:
 
     def holders(self, free: FreeGpus, gpus: int, kind: str, level: int, least: float,
                 forecast: Forecast) -> dict[int, list[Holder]] | None:  # fmt: skip
-        """By domain of a level, where they hold enough together, the jobs with more than `least` left; None where there
-        are too many to look at all of them."""
+        """By domain of a level, where they hold enough together, the jobs with more than `least` left, the hindmost
+        first; None where there are too many to look at all of them."""
         machines, tier = free.topology.machines, level - free.topology.machine_level
-        counts = _counts(free, kind, level)
-        found: list[tuple[float, int, ActiveJob]] = []
+        counts, mixed = _counts(free, kind, level), len(free.pools) > 1
+        sizes: list[float] = []
+        found: list[Bound] = []
         able: dict[int, list[Holder]] = {}
         looked, now = 0, forecast.now
-        for weighs, order in self._weighed:
-            for most, number, job, _, _ in reversed(order):
-                if weighs * most <= least:
+        for alike in self._weighed:
+            weighs, bounds = alike.weighs, alike.bounds
+            for at in range(len(bounds) - 1, -1, -1):
+                bound = bounds[at]
+                if weighs * bound.most <= least:
                     break
                 looked += 1
                 if looked > _MANY:
                     return None
-                size = weighs * forecast.size(job)
-                if weighs * most > _LOOSE * size + weighs:
+                job = bound.job
+                size = weighs * bound.size(forecast)
+                if weighs * bound.most > _LOOSE * size + weighs:
                     self._changed[job.id] = job
                 if size <= least or not settled(job, now):
                     continue
-                found.append((-size, -number, job))
-                for machine, mask in job.placement.slices if job.placement is not None else ():
+                sizes.append(size)
+                found.append(bound)
+                if bound.alone:
+                    if not mixed or bound.kind == kind:
+                        domain = bound.inside[tier]
+                        counts[domain] += bound.held
+                        if counts[domain] >= gpus and domain not in able:
+                            able[domain] = []
+                    continue
+                for machine, mask in bound.placement.slices:
                     if machines[machine].gpu_type == kind:
                         domain = machines[machine].domains[tier]
                         counts[domain] += mask.bit_count()
                         if counts[domain] >= gpus and domain not in able:
                             able[domain] = []
-        for minus, number, job in found if able else ():
-            for at, (machine, mask) in enumerate(job.placement.slices if job.placement is not None else ()):
-                there = able.get(machines[machine].domains[tier])
-                if there is not None and machines[machine].gpu_type == kind:
-                    there.append((minus, number, at, job, mask.bit_count()))
-        return able
+        return _by_domain(able, sizes, found, machines, tier, kind) if able else able
 
     def _exactly(self, forecast: Forecast) -> Iterator[Victim]:
         now = forecast.now
-        heads: list[tuple[float, int, float, ActiveJob, Iterator[Bound]]] = []  # at most; the next of each size
-        for weighs, order in self._weighed:
-            more = reversed(order)
-            for most, number, job, _, _ in more:
-                heads.append((-weighs * most, number, weighs, job, more))
-                break
+        heads: list[tuple[float, int, int, Alike]] = []  # at most; the next of each size
+        for alike in self._weighed:
+            last = alike.bounds[-1]
+            heads.append((-alike.weighs * last.most, last.number, len(alike.bounds) - 1, alike))
         heapify(heads)
         nearly: list[tuple[float, int, ActiveJob]] = []
         while heads:
-            least, _, weighs, job, more = heads[0]
+            least, _, at, alike = heads[0]
             while nearly and nearly[0][0] < least:
                 size, _, first = heappop(nearly)
                 yield -size, first
-            size = weighs * forecast.size(job)
+            bound, weighs = alike.bounds[at], alike.weighs
+            job = bound.job
+            size = weighs * bound.size(forecast)
             if -least > _LOOSE * size + weighs:
                 self._changed[job.id] = job
             if settled(job, now):
                 heappush(nearly, (-size, -job.number, job))
-            for most, number, job, _, _ in more:
-                heapreplace(heads, (-weighs * most, number, weighs, job, more))
-                break
+            if at > 0:
+                then = alike.bounds[at - 1]
+                heapreplace(heads, (-weighs * then.most, then.number, at - 1, alike))
             else:
                 heappop(heads)
         while nearly:
@@ -184,53 +243,48 @@ class Behind:
             yield -size, first
 
     def _bring_up_to_date(self, forecast: Forecast) -> None:
-        basis = forecast.memory.basis
-        if basis != self._basis or forecast.now < self._time:
-            self._basis = basis
-            for bound, _ in self._bounds.values():
-                self._changed[bound[2].id] = bound[2]
-        self._time = forecast.now
+        if forecast.basis != self._basis or forecast.now < self._time:
+            self._basis = forecast.basis
+            for bound in self._bounds.values():
+                self._changed[bound.job.id] = bound.job
+        now = self._time = forecast.now
         if self._changed:
             changed, self._changed = self._changed, {}
             preemptible = self._view.preemptible
             for job_id in changed:
                 known = self._bounds.pop(job_id, None)
                 if known is not None:
-                    self._leave(known[0])
-                    self.held.take(known[1])
+                    self._alike[known.job.gpus].remove(known)
+                    if self._held is not None:
+                        self._held.take(known.placement)
             for job in changed.values():  # once all that went are gone: their GPUs may be others' by now
                 if job.id in preemptible:
                     assert job.placement is not None
-                    self.held.give(job.placement)
                     self._bound(forecast, job, job.placement)
-        due, now = self._due, forecast.now
+                    if self._held is not None:
+                        self._held.give(job.placement)
+        due = self._due
         while due and due[0][0] <= now:
             bound = heappop(due)[2]
-            known = self._bounds.get(bound[2].id)
-            if known is not None and known[0] == bound:
-                self._leave(bound)
-                self._bound(forecast, bound[2], known[1])
+            if self._bounds.get(bound.job.id) is bound:  # objects
+                self._alike[bound.job.gpus].remove(bound)
+                self._bound(forecast, bound.job, bound.placement)
         if len(due) > 4 * len(self._bounds) + 64:  # mostly of bounds that hold no more
-            self._due = [each for each in due if (known := self._bounds.get(each[2][2].id)) is not None
-                         and known[0] == each[2]]  # fmt: skip
+            self._due = [each for each in due if self._bounds.get(each[2].job.id) is each[2]]  # objects
             heapify(self._due)
 
     def _bound(self, forecast: Forecast, job: ActiveJob, placement: Placement) -> None:
         size, until = forecast.most(job)
-        most = size * (1.0 + _ROUNDING) + _ROUNDING
-        alone = len(placement.slices) == 1
-        bound = (most, job.number, job, placement.slices[0][0] if alone else -1, placement.gpus)
-        self._bounds[job.id] = (bound, placement)
-        order = self._orders.get(job.gpus)
-        if order is None:
-            order = self._orders[job.gpus] = []
-        insort(order, bound)
-        if until < float("inf"):
-            heappush(self._due, (until, job.number, bound))
-
-    def _leave(self, bound: Bound) -> None:
-        order = self._orders[bound[2].gpus]
-        del order[bisect_left(order, bound)]
+        first = self._view.topology.machines[placement.slices[0][0]]
+        bound = Bound(job, placement, size * (1.0 + _ROUNDING) + _ROUNDING, forecast.known_pace(job), first)
+        self._bounds[job.id] = bound
+        alike = self._alike.get(job.gpus)
+        if alike is None:
+            alike = self._alike[job.gpus] = Alike(job.gpus)
+        alike.add(bound)
+        if until < math.inf:
+            self._dues += 1
+            heappush(self._due, (until, self._dues, bound))
 
     def could_be_nearer(self, forecast: Forecast) -> dict[Class, dict[str, ActiveJob]]:
         """Preemptible jobs that could be nearer together were everything free, by what they would ask for."""
@@ -252,6 +306,19 @@ class Behind:
     def _class_of(self, job: ActiveJob, held: Placement) -> Class:
         kind = self._view.topology.machines[held.slices[0][0]].gpu_type
         return Demand(held.gpus, kind, job.demand.where), self._tiers.of(held), len(held.slices)
+
+
+def _by_domain(able: dict[int, list[Holder]], sizes: list[float], found: list[Bound], machines: Sequence[Machine],
+               tier: int, kind: str) -> dict[int, list[Holder]]:  # fmt: skip
+    """Who of those found holds GPUs in which domain, the hindmost first."""
+    hindmost = [(-sizes[at], -found[at].number, found[at]) for at in range(len(found))]
+    hindmost.sort()
+    for minus, number, bound in hindmost:
+        for at, (machine, mask) in enumerate(bound.placement.slices):
+            there = able.get(machines[machine].domains[tier])
+            if there is not None and machines[machine].gpu_type == kind:
+                there.append((minus, number, at, bound.job, mask.bit_count()))
+    return able
 
 
 def _counts(free: FreeGpus, kind: str, level: int) -> list[int]:

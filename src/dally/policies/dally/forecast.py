@@ -18,6 +18,7 @@ from dally.policies.dally.examples import Examples
 from dally.policies.dally.poles import LongPoles
 from dally.policies.dally.remembered import ValueMemory as ValueMemory
 from dally.policies.dally.tiers import Tiers
+from dally.policies.dally.work_left import FEW, Ended, mean_of_declared, most_of, size_of_declared
 
 _RECENT = 0.1  # weight of the latest wait in what is learned of them
 _IN_TIME = 1.25  # times what was expected that a wait may take for the forecast to have come true
@@ -39,18 +40,38 @@ class _Openings:
         self.times: list[float] = []
 
 
+class _Placed:
+    """How fast a job is on certain GPUs."""
+
+    __slots__ = ("placement", "speed")
+
+    def __init__(self, placement: Placement, speed: float) -> None:
+        self.placement, self.speed = placement, speed
+
+
 class Forecast:
     """Looks ahead from one moment, and notes in the memory what becomes of jobs."""
 
     def __init__(self, tiers: Tiers, examples: Examples, view: View, memory: ValueMemory, now: float) -> None:
         self.tiers, self.view, self.memory, self.now = tiers, view, memory, now
         self._examples = examples
-        self._work = view.estimates.work
+        self._work, self._speed = view.estimates.work, view.estimates.speed
+        self._paces = memory.paces
         self._openings: dict[tuple[Demand, int], _Openings] = {}
         self._leaving: dict[str, ActiveJob] = {}  # who loses its GPUs in the plan in the making
         self._left: dict[str, float] = {}  # as asked for at this moment
         # speeds on typical GPUs by job and tier; kept where no measurement makes them others
         self._at: dict[str, dict[int, float]] | None = {} if learning(view.estimates) is None else None
+        self._placed: dict[str, _Placed] = {}  # likewise, where it was last offered GPUs
+        self._arrived, self._last_came, self._silence = -1, 0.0, 0.0  # when nobody comes any more
+        self._ended: dict[Demand, Ended] = {}  # as asked for since a job last ended
+        self._learn()
+
+    def _learn(self) -> None:
+        """What ended jobs have taught so far is looked up once: it is asked for of every job, at every turn."""
+        memory = self.memory
+        self._finished, self._spread, self.basis = memory.finished, memory.spread, memory.basis
+        self._ended.clear()
 
     def at(self, now: float) -> Forecast:
         """The same from another moment, or after something has happened."""
@@ -60,6 +81,8 @@ class Forecast:
             self._openings.clear()
         if self._left:
             self._left.clear()
+        if self.memory.finished != self._finished:
+            self._learn()
         return self
 
     # --- what happens -------------------------------------------------------------------------------------
@@ -131,19 +154,24 @@ class Forecast:
         self.memory.paces.pop(job.id, None)
         if self._at is not None:
             self._at.pop(job.id, None)
+            self._placed.pop(job.id, None)
         if finished:
             self.memory.learn(job.demand, self._work(job.job), job.work_done)
+            self._learn()
 
     def begin(self) -> LongPoles:
         """A new plan: who should have ended is expected later, and who is a long pole follows from all of it."""
         self.expect_overdue()
-        return LongPoles(self.memory, self.memory, self.now, self.tiers.gpus, self._declares,
-                         nobody_comes=not self.memory.go_on(self.now))  # fmt: skip
+        memory = self.memory
+        if self._arrived != memory.arrived:
+            self._arrived, (self._last_came, self._silence) = memory.arrived, memory.silence
+        return LongPoles(memory, memory, self.now, self.tiers.gpus, self._declares,
+                         nobody_comes=not self.now - self._last_came < self._silence)  # fmt: skip
 
     def expect_overdue(self) -> None:
-        now, jobs = self.now, self.view.job
-        late = self.memory.overdue(now)
-        if late:
+        now, jobs, order = self.now, self.view.job, self.memory.ends_in_order
+        if order and order[0][0] < now:
+            late = self.memory.overdue(now)
             self.memory.postpone([(job_id, now + max(1.0, self.run_time_now(jobs(job_id)))) for job_id in late])
 
     def _declares(self, job_id: str) -> bool:
@@ -151,17 +179,28 @@ class Forecast:
 
     # --- work and speed -----------------------------------------------------------------------------------
 
+    def declares(self, job: ActiveJob) -> bool:
+        """Whether anybody says how much work it is."""
+        return self._work(job.job) is not None
+
     def size(self, job: ActiveJob) -> float:
         """What orders jobs: the seconds left on the nearest GPUs there are for it, or those it has run where nobody
         declares any, as they would have been there. Work does not say how long GPUs are held."""
-        pace = self.memory.paces.get(job.id)  # asked for of every job that might lose its GPUs
-        size = self.memory.size(self._work(job.job), job.work_at(self.now))
-        return size / (self._near_speed(job) if pace is None else pace)
+        return self.size_by(job, self.pace(job))
+
+    def size_by(self, job: ActiveJob, pace: float) -> float:
+        """The same of a job whose pace is known: asked for of every job that might lose its GPUs."""
+        declared, done = self._work(job.job), job.work_at(self.now)
+        return (done if declared is None else size_of_declared(self._spread, declared, done)) / pace
 
     def pace(self, job: ActiveJob) -> float:
         """Work a second on the nearest GPUs there are for it."""
-        found = self.memory.paces.get(job.id)
+        found = self._paces.get(job.id)
         return self._near_speed(job) if found is None else found
+
+    def known_pace(self, job: ActiveJob) -> float | None:
+        """The same where it stays as it is while the job runs."""
+        return self._paces.get(job.id)
 
     def _near_speed(self, job: ActiveJob) -> float:
         tier, estimates = self.tiers.smallest(job.demand), self.view.estimates
@@ -172,20 +211,38 @@ class Forecast:
 
     def most(self, job: ActiveJob) -> tuple[float, float]:
         """What `size` is at most while the job runs as it does, and until when that holds."""
-        size, seconds = self.memory.most(self._work(job.job), job.work_at(self.now), job.speed)
+        size, seconds = most_of(self._spread, self._work(job.job), job.work_at(self.now), job.speed)
         return size / self.pace(job), self.now + seconds * _SURELY
 
     def left(self, job: ActiveJob) -> float:
         """Work expected to be left."""
         found = self._left.get(job.id)
         if found is None:
-            found = self.memory.mean_left(job.demand, self._work(job.job), job.work_at(self.now))
-            self._left[job.id] = found
+            found = self._left[job.id] = self._mean_left(job)
         return found
 
+    def _mean_left(self, job: ActiveJob) -> float:
+        declared, done = self._work(job.job), job.work_at(self.now)
+        if declared is not None:
+            return mean_of_declared(self._spread, declared, done)
+        if self._finished < FEW:
+            return done
+        ended = self._ended.get(job.demand)
+        if ended is None:
+            ended = self._ended[job.demand] = self.memory.ended(job.demand)
+        return ended.left(done)
+
     def run_time(self, job: ActiveJob, placement: Placement) -> float:
-        speed = self.view.estimates.speed(job.job, placement)
-        return self.left(job) / (1.0 if speed is None else speed)
+        if self._at is None:
+            return self.left(job) / self._speed_on(job, placement)
+        known = self._placed.get(job.id)
+        if known is None or known.placement is not placement:  # objects
+            known = self._placed[job.id] = _Placed(placement, self._speed_on(job, placement))
+        return self.left(job) / known.speed
+
+    def _speed_on(self, job: ActiveJob, placement: Placement) -> float:
+        speed = self._speed(job.job, placement)
+        return 1.0 if speed is None else speed
 
     def run_time_now(self, job: ActiveJob) -> float:
         """Where it runs."""
@@ -213,8 +270,7 @@ class Forecast:
         for kind in kinds:
             example = self._examples.of(job.gpus, kind, tier)
             if example is not None:
-                speed = self.view.estimates.speed(job.job, example)
-                speeds.append(1.0 if speed is None else speed)
+                speeds.append(self._speed_on(job, example))
         return max(speeds, default=1.0)
 
     # --- openings -----------------------------------------------------------------------------------------

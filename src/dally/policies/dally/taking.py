@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
+
+if TYPE_CHECKING:
+    from dally.policies.dally.dealing import Losers
 
 # less its seconds left and its number, which put the hindmost first; which of its slices, the job, its GPUs there
 Holder = tuple[float, int, int, ActiveJob, int]
@@ -34,35 +39,33 @@ class Best:
 
 
 def fewest_lost_of(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, holders: Mapping[int, list[Holder]],
-                   may_lose: Callable[[ActiveJob, float], bool]) -> None:  # fmt: skip
-    """The same of jobs that are known by domain: all that could lose GPUs there, in any order."""
+                   losers: Losers) -> None:  # fmt: skip
+    """The same of jobs that are known by domain: all that could lose GPUs there, the hindmost first."""
     pool = free.pools[kind]
     top = level == len(free.topology.levels) - 1
     first: tuple[float, int, int] | None = None  # the hindmost job of the best domain
     for index, there in holders.items():
-        there.sort(key=_place)
         need = gpus - (pool.total if top else pool.counts[level][index])
-        lost, seen = 0, None
+        lost, seen = 0, False
+        hindmost = (0.0, 0, 0)
         chosen: list[ActiveJob] = []
+        limit = sys.maxsize if best.chosen is None else best.lost
         for minus, number, at, victim, held in there:
             if chosen and chosen[-1] is victim:  # objects
                 need -= held
-            elif may_lose(victim, -minus):
-                seen = seen or (minus, number, at)
+            elif losers.may_lose(victim, -minus):
+                if not seen:
+                    seen, hindmost = True, (minus, number, at)
                 if need > 0:
                     chosen.append(victim)
                     lost += victim.gpus
                 need -= held
-            if seen is not None and need <= 0:
+            if lost > limit or (seen and need <= 0):
                 break
-        if seen is None or need > 0:
+        if not seen or need > 0 or lost > limit:
             continue
-        if best.chosen is None or lost < best.lost or (lost == best.lost and first is not None and seen < first):
-            best.chosen, best.lost, first = chosen, lost, seen
-
-
-def _place(holder: Holder) -> tuple[float, int, int]:
-    return holder[:3]
+        if best.chosen is None or lost < best.lost or (lost == best.lost and first is not None and hindmost < first):
+            best.chosen, best.lost, first = chosen, lost, hindmost
 
 
 def fewest_lost(best: Best, free: FreeGpus, held: FreeGpus, gpus: int, kind: str, level: int,
