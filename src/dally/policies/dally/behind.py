@@ -9,9 +9,9 @@ long as nobody asks, a change costs a note.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
@@ -22,11 +22,14 @@ from dally.core.ranking import Entry
 from dally.core.topology import Machine
 from dally.policies.dally import order
 from dally.policies.dally.forecast import Forecast
-from dally.policies.dally.taking import Holder
+from dally.policies.dally.taking import Victims, free_by_domain
 from dally.policies.dally.tiers import Tiers
 
+if TYPE_CHECKING:
+    from dally.policies.dally.dealing import Losers
+
 _LOOSE: Final = 2.0  # times what a job has left that it may be said to have at most, before that is worked out again
-_MANY: Final = 256  # jobs worked out to see which domains they could open; to look on would cost more than it saves
+_MANY: Final = 128  # jobs worked out to see which domains they could open; to look at more costs more than it saves
 _ROUNDING: Final = 1e-9  # relative: what is at most so much is never found to be more
 
 Class = tuple[Demand, int, int]  # what a running gang would ask for to be nearer; its tier and its machines now
@@ -93,6 +96,17 @@ class Alike:
     def remove(self, bound: Bound) -> None:
         del self.bounds[self._place(bound)]
 
+    def beyond(self, least: float) -> int:
+        """How many may have more than so much left, as it weighs."""
+        first, last = 0, len(self.bounds)
+        while first < last:
+            middle = (first + last) // 2
+            if self.weighs * self.bounds[middle].most <= least:
+                first = middle + 1
+            else:
+                last = middle
+        return len(self.bounds) - first
+
     def _place(self, bound: Bound) -> int:
         bounds, most, number = self.bounds, bound.most, bound.number
         first, last = 0, len(bounds)
@@ -106,12 +120,37 @@ class Alike:
         return first
 
 
+class Holders(Victims):
+    """Jobs that have more left than somebody who looks for GPUs, and the domains that they could open."""
+
+    def __init__(self, losers: Losers) -> None:
+        self._losers = losers
+        self.able = 0  # a bit set
+        self.sizes: list[float] = []  # what each has left, as it weighs
+        self.bounds: list[Bound] = []
+        self._hindmost: list[tuple[float, int, ActiveJob]] | None = None  # a heap, from when the first is asked for
+
+    def next(self) -> ActiveJob | None:
+        hindmost = self._hindmost
+        if hindmost is None:
+            hindmost = self._hindmost = [(-size, -bound.number, bound.job)
+                                         for size, bound in zip(self.sizes, self.bounds, strict=True)]  # fmt: skip
+            heapify(hindmost)
+        while hindmost:
+            minus, _, job = heappop(hindmost)
+            if self._losers.may_lose(job, -minus):
+                return job
+        return None
+
+
 class Behind:
     """A watcher of the view's `preemptible`."""
 
     def __init__(self, view: View, tiers: Tiers) -> None:
         self._view, self._tiers = view, tiers
-        self._held: FreeGpus | None = None  # kept from when it is first asked for
+        self.held = FreeGpus(view.topology)  # GPUs that could be taken, in the form of free ones
+        for machine in view.topology.machines:
+            self.held.take_mask(machine.index, machine.full_mask)
         self._basis = -1.0  # the beliefs that bounds were worked out by
         self._time = 0.0  # and when: they hold from then on, and somebody may have looked ahead
         self._bounds: dict[str, Bound] = {}
@@ -130,17 +169,6 @@ class Behind:
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         self._changed[job.id] = self._moved[job.id] = job
 
-    @property
-    def held(self) -> FreeGpus:
-        """GPUs that could be taken, in the form of free ones."""
-        if self._held is None:
-            self._held = FreeGpus(self._view.topology)
-            for machine in self._view.topology.machines:
-                self._held.take_mask(machine.index, machine.full_mask)
-            for bound in self._bounds.values():
-                self._held.give(bound.placement)
-        return self._held
-
     def in_order(self, forecast: Forecast, waiting: int, breadth: float) -> Hindmost:
         """For one plan, in which so many wait."""
         self._bring_up_to_date(forecast)
@@ -157,7 +185,7 @@ class Behind:
         """Whether a domain of a level could come to hold so many GPUs by what jobs with more than `least` left hold, as
         far as what they have at most can tell."""
         machines, tier = free.topology.machines, level - free.topology.machine_level
-        counts = _counts(free, kind, level)
+        counts = free_by_domain(free, kind, level)
         for alike in self._weighed:
             weighs, bounds = alike.weighs, alike.bounds
             for at in range(len(bounds) - 1, -1, -1):
@@ -172,24 +200,22 @@ class Behind:
         return False
 
     def holders(self, free: FreeGpus, gpus: int, kind: str, level: int, least: float,
-                forecast: Forecast) -> dict[int, list[Holder]] | None:  # fmt: skip
-        """By domain of a level, where they hold enough together, the jobs with more than `least` left, the hindmost
-        first; None where there are too many to look at all of them."""
+                forecast: Forecast, losers: Losers) -> Holders | None:  # fmt: skip
+        """The jobs with more than `least` left, with the domains of a level where they hold enough together; None where
+        there are too many to look at all of them."""
         machines, tier = free.topology.machines, level - free.topology.machine_level
-        counts, mixed = _counts(free, kind, level), len(free.pools) > 1
-        sizes: list[float] = []
-        found: list[Bound] = []
-        able: dict[int, list[Holder]] = {}
-        looked, now = 0, forecast.now
+        counts, mixed = free_by_domain(free, kind, level), len(free.pools) > 1
+        if self._beyond(least) > _MANY:
+            return None
+        holders = Holders(losers)
+        sizes, found = holders.sizes, holders.bounds
+        able, now = 0, forecast.now
         for alike in self._weighed:
             weighs, bounds = alike.weighs, alike.bounds
             for at in range(len(bounds) - 1, -1, -1):
                 bound = bounds[at]
                 if weighs * bound.most <= least:
                     break
-                looked += 1
-                if looked > _MANY:
-                    return None
                 job = bound.job
                 size = weighs * bound.size(forecast)
                 if weighs * bound.most > _LOOSE * size + weighs:
@@ -201,17 +227,27 @@ class Behind:
                 if bound.alone:
                     if not mixed or bound.kind == kind:
                         domain = bound.inside[tier]
-                        counts[domain] += bound.held
-                        if counts[domain] >= gpus and domain not in able:
-                            able[domain] = []
+                        before = counts[domain]
+                        counts[domain] = before + bound.held
+                        if before < gpus <= before + bound.held:
+                            able |= 1 << domain
                     continue
                 for machine, mask in bound.placement.slices:
                     if machines[machine].gpu_type == kind:
                         domain = machines[machine].domains[tier]
-                        counts[domain] += mask.bit_count()
-                        if counts[domain] >= gpus and domain not in able:
-                            able[domain] = []
-        return _by_domain(able, sizes, found, machines, tier, kind) if able else able
+                        before = counts[domain]
+                        counts[domain] = after = before + mask.bit_count()
+                        if before < gpus <= after:
+                            able |= 1 << domain
+        holders.able = able
+        return holders
+
+    def _beyond(self, least: float) -> int:
+        """How many jobs may have more than so much left."""
+        count = 0
+        for alike in self._weighed:
+            count += alike.beyond(least)
+        return count
 
     def _exactly(self, forecast: Forecast) -> Iterator[Victim]:
         now = forecast.now
@@ -255,14 +291,12 @@ class Behind:
                 known = self._bounds.pop(job_id, None)
                 if known is not None:
                     self._alike[known.job.gpus].remove(known)
-                    if self._held is not None:
-                        self._held.take(known.placement)
+                    self.held.take(known.placement)
             for job in changed.values():  # once all that went are gone: their GPUs may be others' by now
                 if job.id in preemptible:
                     assert job.placement is not None
                     self._bound(forecast, job, job.placement)
-                    if self._held is not None:
-                        self._held.give(job.placement)
+                    self.held.give(job.placement)
         due = self._due
         while due and due[0][0] <= now:
             bound = heappop(due)[2]
@@ -306,25 +340,6 @@ class Behind:
     def _class_of(self, job: ActiveJob, held: Placement) -> Class:
         kind = self._view.topology.machines[held.slices[0][0]].gpu_type
         return Demand(held.gpus, kind, job.demand.where), self._tiers.of(held), len(held.slices)
-
-
-def _by_domain(able: dict[int, list[Holder]], sizes: list[float], found: list[Bound], machines: Sequence[Machine],
-               tier: int, kind: str) -> dict[int, list[Holder]]:  # fmt: skip
-    """Who of those found holds GPUs in which domain, the hindmost first."""
-    hindmost = [(-sizes[at], -found[at].number, found[at]) for at in range(len(found))]
-    hindmost.sort()
-    for minus, number, bound in hindmost:
-        for at, (machine, mask) in enumerate(bound.placement.slices):
-            there = able.get(machines[machine].domains[tier])
-            if there is not None and machines[machine].gpu_type == kind:
-                there.append((minus, number, at, bound.job, mask.bit_count()))
-    return able
-
-
-def _counts(free: FreeGpus, kind: str, level: int) -> list[int]:
-    """Free GPUs by domain of a level, to add to."""
-    pool = free.pools[kind]
-    return [pool.total] if level == len(free.topology.levels) - 1 else list(pool.counts[level])
 
 
 def settled(job: ActiveJob, now: float) -> bool:

@@ -24,7 +24,7 @@ from dally.policies.dally.behind import Hindmost, settled
 from dally.policies.dally.forecast import Forecast
 from dally.policies.dally.keeping import Kept
 from dally.policies.dally.offered import Offer
-from dally.policies.dally.taking import Best, fewest_lost, fewest_lost_of
+from dally.policies.dally.taking import Best, Victims, able_to_open, fewest_lost
 from dally.policies.dally.telling import tell
 from dally.policies.dally.waiting import Declined, Waiting
 from dally.policies.greedy import waits_for_gpus
@@ -238,12 +238,13 @@ class Dealing:
         level, behind = self.tiers.own + tier, self.rules.behind
         best = Best()
         for kind in kinds:
-            holders = behind.holders(free, job.gpus, kind, level, least, self.forecast)
-            if holders is None:
-                if behind.may_open(free, job.gpus, kind, level, least):
-                    fewest_lost(best, free, behind.held, job.gpus, kind, level, self._victims(job, least, tier))
-            elif holders:
-                fewest_lost_of(best, free, job.gpus, kind, level, holders, Losers(self, job, least, tier))
+            losers = Losers(self, job, least, tier)
+            holders = behind.holders(free, job.gpus, kind, level, least, self.forecast, losers)
+            if holders is not None:
+                fewest_lost(best, free, job.gpus, kind, level, holders.able, holders)
+            elif behind.may_open(free, job.gpus, kind, level, least):
+                able = able_to_open(free.pools[kind], behind.held.pools[kind], job.gpus, level)
+                fewest_lost(best, free, job.gpus, kind, level, able, _Hindmost(self._victims(job, least, tier)))
         if best.chosen is not None:
             return self._evict_for(free, job, best.chosen, tier)
         if not self.evicted:
@@ -259,6 +260,8 @@ class Dealing:
                    tier: int | None) -> Placement | None:  # fmt: skip
         """Their GPUs are free, and the gang gets its own at a tier; None: at the nearest there is."""
         for before in self.passed:  # poles are what they are when the first asks who may lose GPUs
+            if self.poles.looked:
+                break
             next(self._victims(*before), None)
         self.passed.clear()
         for victim in victims:
@@ -349,6 +352,16 @@ class Move:
 
     def before(self, size: float, number: int) -> bool:
         return self.size < size or (self.size == size and self.job.number < number)
+
+
+class _Hindmost(Victims):
+    """One after the other, as far as somebody looks."""
+
+    def __init__(self, more: Iterator[ActiveJob]) -> None:
+        self._more = more
+
+    def next(self) -> ActiveJob | None:
+        return next(self._more, None)
 
 
 class Losers:

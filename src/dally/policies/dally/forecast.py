@@ -7,7 +7,6 @@ as it has run, or as long as jobs of its demand ran before it; where speeds are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 from dally.core.active import ActiveJob
 from dally.core.estimates import learning
@@ -15,6 +14,7 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.policies.dally.examples import Examples
+from dally.policies.dally.openings import Openings, OpeningsAmong, OpeningsByCount, OpeningsByShape
 from dally.policies.dally.poles import LongPoles
 from dally.policies.dally.remembered import ValueMemory as ValueMemory
 from dally.policies.dally.tiers import Tiers
@@ -25,19 +25,6 @@ _IN_TIME = 1.25  # times what was expected that a wait may take for the forecast
 _SURELY = 1.0 - 1e-9  # of a time that was worked out another way: rounding
 _SLACK = 1.0  # seconds further that openings are looked for: rounding again, of times far from zero
 _WORST = 10.0  # no single wait counts as more than so many times longer or shorter than expected
-
-
-Step = tuple[float, bool]  # a time that was looked at, and whether a domain opens then
-
-
-class _Openings:
-    """Of one demand and tier, as far as somebody has looked."""
-
-    __slots__ = ("more", "seen", "times")
-
-    def __init__(self, more: Iterator[Step]) -> None:
-        self.more, self.seen = more, -math.inf
-        self.times: list[float] = []
 
 
 class _Placed:
@@ -57,7 +44,7 @@ class Forecast:
         self._examples = examples
         self._work, self._speed = view.estimates.work, view.estimates.speed
         self._paces = memory.paces
-        self._openings: dict[tuple[Demand, int], _Openings] = {}
+        self._openings: dict[tuple[Demand, int], Openings] = {}
         self._leaving: dict[str, ActiveJob] = {}  # who loses its GPUs in the plan in the making
         self._left: dict[str, float] = {}  # as asked for at this moment
         # speeds on typical GPUs by job and tier; kept where no measurement makes them others
@@ -281,19 +268,15 @@ class Forecast:
         key = (demand, tier)
         found = self._openings.get(key)
         if found is None:
-            found = self._openings[key] = _Openings(self._find_openings(demand, tier))
+            found = self._openings[key] = self._find_openings(demand, tier)
         late = self.memory.late.get(key, 1.0)
         last = self.now + (within + _SLACK) / late
         times = found.times
         while ahead >= len(times):
             if found.seen > last:
                 return math.inf
-            step = next(found.more, None)
-            if step is None:
+            if not found.look():
                 return math.inf
-            found.seen, opens = step
-            if opens:
-                times.append(found.seen)
         return self.now + late * (times[ahead] - self.now)
 
     def room_for(self, demand: Demand) -> tuple[float, int] | None:
@@ -302,8 +285,7 @@ class Forecast:
         topology = self.view.topology
         if demand.where is not None and (demand.within is not None or demand.among is not None):
             widest = len(topology.levels) - 1 if demand.within is None else topology.level_index(demand.within)
-            steps = self._find_openings(demand, max(0, widest - self.tiers.own))
-            first = next((time for time, opens in steps if opens), None)
+            first = self._find_openings(demand, max(0, widest - self.tiers.own)).first()
             return None if first is None else (first, 0)
         found: tuple[float, int] | None = None
         for kind in (demand.gpu_type,) if demand.gpu_type else topology.gpu_types:
@@ -322,95 +304,15 @@ class Forecast:
                 found = begin, free - demand.gpus
         return found
 
-    def _ends(self, gone: frozenset[str]) -> Iterator[tuple[float, Placement]]:
-        """Of those who run, the soonest first, without some."""
-        jobs = self.view.job
-        for end, _, job_id in self.memory.ends_in_order:
-            if job_id not in gone:
-                placement = jobs(job_id).placement
-                if placement is not None:
-                    yield end, placement
-
-    def _find_openings(self, demand: Demand, tier: int) -> Iterator[Step]:
-        """The soonest first, as they are when the first of them is asked for."""
-        view, level = self.view, self.tiers.own + tier
-        topology = view.topology
-        top = level == len(topology.levels) - 1
-        kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
+    def _find_openings(self, demand: Demand, tier: int) -> Openings:
+        """As they are now."""
+        view, tiers, now = self.view, self.tiers, self.now
+        ends, gone, jobs = iter(self.memory.ends_in_order), frozenset(self._leaving), view.job
         if demand.where is not None and demand.among is not None:
-            yield from self._openings_among(demand, level, topology.among(demand.among))
-            return
-        if tier and any(self.tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
-            yield from self._openings_by_shape(demand.gpus, tier, kinds)
-            return
-        pools = {kind: pool for kind in kinds if (pool := view.free.pools.get(kind)) is not None}
-        open_now = sum(pool.domains_with(level, demand.gpus).bit_count() for pool in pools.values())
-        free = {kind: [pool.total] if top else list(pool.counts[level]) for kind, pool in pools.items()}
-        ends = self._ends(frozenset(self._leaving))
-        for _ in range(open_now):
-            yield self.now, True
-        machines, gpus = topology.machines, demand.gpus
-        for end, placement in ends:
-            for index, mask in placement.slices:
-                machine = machines[index]
-                counts = free.get(machine.gpu_type)
-                if counts is not None:
-                    domain = machine.domains[tier]
-                    before = counts[domain]
-                    counts[domain] = after = before + mask.bit_count()
-                    if before < gpus <= after:
-                        yield end, True
-            yield end, False
-
-    def _openings_by_shape(self, gpus: int, tier: int, kinds: Sequence[str]) -> Iterator[Step]:
-        """Of a gang that no machine holds: when a domain has as few machines for it as can be, each with an even share
-        of it free. So many GPUs here and there in the domain are another thing: every machine more is a slower step."""
-        topology, masks = self.view.topology, list(self.view.free.masks)
-        least = {kind: self.tiers.machines_for(gpus, kind) for kind in kinds}
-        ends = self._ends(frozenset(self._leaving))
-        up = ~sum(1 << machine for machine in self.view.down)
-        fit: dict[tuple[str, int], int] = {}  # machines of a domain that have a share free
-        for kind, count in least.items():
-            share = self.view.free.pools[kind].domains_with(self.tiers.own, -(-gpus // count)) & up
-            for domain in topology.domains[self.tiers.own + tier] if share else ():
-                fit[kind, domain.index] = (share >> domain.start & (1 << domain.stop - domain.start) - 1).bit_count()
-        for _ in range(sum(inside // least[kind] for (kind, _), inside in fit.items())):
-            yield self.now, True
-        free: dict[int, int] = {}
-        for end, placement in ends:
-            for index, mask in placement.slices:
-                machine, seen = topology.machines[index], free.get(index)
-                before = masks[index].bit_count() if seen is None else seen
-                free[index] = after = before + mask.bit_count()
-                needs = least.get(machine.gpu_type)
-                if needs is not None and before * needs < gpus <= after * needs:
-                    key = (machine.gpu_type, machine.domains[tier])
-                    fit[key] = fit.get(key, 0) + 1
-                    if fit[key] % needs == 0:
-                        yield end, True
-            yield end, False
-
-    def _openings_among(self, demand: Demand, level: int, allowed: int) -> Iterator[Step]:
-        """The same, of the machines it may run on."""
-        view = self.view
-        topology = view.topology
-        kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
-        free: dict[tuple[str, int], int] = {}
-        for machine in topology.machines:
-            if machine.gpu_type in kinds and allowed >> machine.index & 1:
-                key = (machine.gpu_type, topology.domain_of(machine.index, level).index)
-                free[key] = free.get(key, 0) + view.free.masks[machine.index].bit_count()
-        ends = self._ends(frozenset(self._leaving))
-        for count in free.values():
-            if count >= demand.gpus:
-                yield self.now, True
-        for end, placement in ends:
-            for index, mask in placement.slices:
-                machine = topology.machines[index]
-                if machine.gpu_type in kinds and allowed >> index & 1:
-                    key = (machine.gpu_type, topology.domain_of(index, level).index)
-                    before = free[key]
-                    free[key] += mask.bit_count()
-                    if before < demand.gpus <= free[key]:
-                        yield end, True
-            yield end, False
+            return OpeningsAmong(ends, gone, jobs, now, view.free, tiers, demand, tier,
+                                 view.topology.among(demand.among))  # fmt: skip
+        kinds = (demand.gpu_type,) if demand.gpu_type else view.topology.gpu_types
+        if tier and any(tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
+            return OpeningsByShape(ends, gone, jobs, now, view.free, frozenset(view.down), tiers, demand.gpus, tier,
+                                   kinds)  # fmt: skip
+        return OpeningsByCount(ends, gone, jobs, now, view.free, tiers, demand, tier)

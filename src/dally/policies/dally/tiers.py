@@ -30,6 +30,9 @@ class Tiers:
         self.own = topology.machine_level
         self.count = len(topology.levels) - self.own
         self.names = [level.name for level in topology.levels[self.own :]]
+        # by machine: its GPU type and, per tier, the domain it is in
+        self.kinds = [machine.gpu_type for machine in topology.machines]
+        self.domains = [[machine.domains[tier] for machine in topology.machines] for tier in range(self.count)]
         self._layout: int | None = None  # the one of the view that was measured
         self._measure(frozenset())
 
