@@ -103,6 +103,16 @@ class Tiers:
                 return tier
         return self.count - 1
 
+    def nearest_with(self, pool: Pool, gpus: int, nearest: int, machine: int, more: int) -> int:
+        """The same where so many GPUs more were free on a machine: `nearest` is what it is without them; no tier: as
+        many as there are."""
+        for tier in range(min(nearest, self.count - 1)):
+            if pool.counts[self.own + tier][self.domains[tier][machine]] + more >= gpus:
+                return tier
+        if nearest < self.count:
+            return nearest
+        return self.count - 1 if pool.total + more >= gpus else -1
+
     def of(self, placement: Placement) -> int:
         return max(0, placement.level(self.topology) - self.own)
 
