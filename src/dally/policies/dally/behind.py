@@ -9,7 +9,7 @@ long as nobody asks, a change costs a note.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,7 @@ from dally.core.ranking import Entry
 from dally.core.topology import Machine
 from dally.policies.dally import order
 from dally.policies.dally.forecast import Forecast
-from dally.policies.dally.taking import Victims, free_by_domain
+from dally.policies.dally.taking import Domain, Victims, free_by_domain
 from dally.policies.dally.tiers import Tiers
 
 if TYPE_CHECKING:
@@ -33,34 +33,6 @@ _MANY: Final = 128  # jobs worked out to see which domains they could open; to l
 _ROUNDING: Final = 1e-9  # relative: what is at most so much is never found to be more
 
 Class = tuple[Demand, int, int]  # what a running gang would ask for to be nearer; its tier and its machines now
-Victim = tuple[float, ActiveJob]  # seconds left, as they weigh; the job
-
-
-class Hindmost:
-    """Those of one plan, the hindmost first, the later to come where equal; not those that are loading. Worked out as
-    far as somebody has looked. `most`: nobody has more left, as it weighs."""
-
-    __slots__ = ("_found", "_more", "most")
-
-    def __init__(self, most: float, more: Iterator[Victim]) -> None:
-        self.most = most
-        self._found: list[Victim] = []
-        self._more = more
-
-    def beyond(self, least: float) -> Iterator[Victim]:
-        """Those with more than so much left."""
-        at, found = 0, self._found
-        while True:
-            if at == len(found):
-                victim = next(self._more, None)
-                if victim is None:
-                    return
-                found.append(victim)
-            victim = found[at]
-            if victim[0] <= least:
-                return
-            yield victim
-            at += 1
 
 
 class Bound:
@@ -75,9 +47,16 @@ class Bound:
         self.kind, self.inside = first.gpu_type, first.domains  # of its first machine
         self.pace = -1.0 if pace is None else pace  # -1: it may become another one
 
+    def touches(self, domains: Mapping[int, Domain], tier: int) -> bool:
+        """Whether it may have GPUs in one of some domains of a tier."""
+        return not self.alone or self.inside[tier] in domains
+
     def size(self, forecast: Forecast) -> float:
         """What it has left now."""
         return forecast.size(self.job) if self.pace < 0 else forecast.size_by(self.job, self.pace)
+
+
+Behindhand = tuple[float, int, Bound]  # less what it has left, as it weighs, and its number: the hindmost first
 
 
 class Alike:
@@ -128,19 +107,75 @@ class Holders(Victims):
         self.able = 0  # a bit set
         self.sizes: list[float] = []  # what each has left, as it weighs
         self.bounds: list[Bound] = []
-        self._hindmost: list[tuple[float, int, ActiveJob]] | None = None  # a heap, from when the first is asked for
+        self._hindmost: list[Behindhand] | None = None  # a heap, from when the first is asked for
 
     def next(self) -> ActiveJob | None:
         hindmost = self._hindmost
         if hindmost is None:
-            hindmost = self._hindmost = [(-size, -bound.number, bound.job)
+            hindmost = self._hindmost = [(-size, -bound.number, bound)
                                          for size, bound in zip(self.sizes, self.bounds, strict=True)]  # fmt: skip
             heapify(hindmost)
         while hindmost:
-            minus, _, job = heappop(hindmost)
-            if self._losers.may_lose(job, -minus):
-                return job
+            minus, _, bound = heappop(hindmost)
+            if self._losers.may_lose(bound.job, -minus):
+                return bound.job
         return None
+
+    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
+        if self._hindmost is not None:
+            self._hindmost = [each for each in self._hindmost if each[2].touches(domains, tier)]
+            heapify(self._hindmost)
+
+
+class Hindmost(Victims):
+    """The same, worked out no further than somebody looks: until no other can come before the next. Who is loading is
+    passed over."""
+
+    def __init__(self, weighed: Sequence[Alike], changed: dict[str, ActiveJob], forecast: Forecast, least: float,
+                 losers: Losers) -> None:  # fmt: skip
+        self._changed, self._forecast, self._least, self._losers = changed, forecast, least, losers
+        self._domains: Mapping[int, Domain] | None = None
+        self._tier = 0
+        self._heads: list[tuple[float, int, int, Alike]] = []  # at most; the next of each size
+        for alike in weighed:
+            last = alike.bounds[-1]
+            if alike.weighs * last.most > least:
+                self._heads.append((-alike.weighs * last.most, last.number, len(alike.bounds) - 1, alike))
+        heapify(self._heads)
+        self._nearly: list[Behindhand] = []
+
+    def next(self) -> ActiveJob | None:
+        heads, nearly = self._heads, self._nearly
+        while True:
+            while heads and not (nearly and nearly[0][0] < heads[0][0]):
+                self._work_out(heads)
+            if not nearly or -nearly[0][0] <= self._least:
+                return None
+            minus, _, bound = heappop(nearly)
+            if self._losers.may_lose(bound.job, -minus):
+                return bound.job
+
+    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
+        self._domains, self._tier = domains, tier
+
+    def _work_out(self, heads: list[tuple[float, int, int, Alike]]) -> None:
+        """The first of the heads."""
+        _, _, at, alike = heads[0]
+        bound, weighs, bounds = alike.bounds[at], alike.weighs, alike.bounds
+        if self._domains is None or bound.touches(self._domains, self._tier):
+            size = weighs * bound.size(self._forecast)
+            if weighs * bound.most > _LOOSE * size + weighs:
+                self._changed[bound.job.id] = bound.job
+            if settled(bound.job, self._forecast.now):
+                heappush(self._nearly, (-size, -bound.number, bound))
+        at -= 1
+        if self._domains is not None:
+            while at >= 0 and not bounds[at].touches(self._domains, self._tier):
+                at -= 1
+        if at >= 0 and weighs * bounds[at].most > self._least:
+            heapreplace(heads, (-weighs * bounds[at].most, bounds[at].number, at, alike))
+        else:
+            heappop(heads)
 
 
 class Behind:
@@ -169,8 +204,8 @@ class Behind:
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         self._changed[job.id] = self._moved[job.id] = job
 
-    def in_order(self, forecast: Forecast, waiting: int, breadth: float) -> Hindmost:
-        """For one plan, in which so many wait."""
+    def weigh(self, forecast: Forecast, waiting: int, breadth: float) -> float:
+        """For one plan, in which so many wait; returns what nobody has more of left, as it weighs."""
         self._bring_up_to_date(forecast)
         self._weighed = []
         most = 0.0
@@ -179,7 +214,11 @@ class Behind:
                 alike.weighs = order.weight(alike.gpus, waiting, breadth)
                 self._weighed.append(alike)
                 most = max(most, alike.weighs * alike.bounds[-1].most)
-        return Hindmost(most, self._exactly(forecast))
+        return most
+
+    def hindmost(self, forecast: Forecast, least: float, losers: Losers) -> Hindmost:
+        """Those with more than `least` left."""
+        return Hindmost(self._weighed, self._changed, forecast, least, losers)
 
     def may_open(self, free: FreeGpus, gpus: int, kind: str, level: int, least: float) -> bool:
         """Whether a domain of a level could come to hold so many GPUs by what jobs with more than `least` left hold, as
@@ -248,35 +287,6 @@ class Behind:
         for alike in self._weighed:
             count += alike.beyond(least)
         return count
-
-    def _exactly(self, forecast: Forecast) -> Iterator[Victim]:
-        now = forecast.now
-        heads: list[tuple[float, int, int, Alike]] = []  # at most; the next of each size
-        for alike in self._weighed:
-            last = alike.bounds[-1]
-            heads.append((-alike.weighs * last.most, last.number, len(alike.bounds) - 1, alike))
-        heapify(heads)
-        nearly: list[tuple[float, int, ActiveJob]] = []
-        while heads:
-            least, _, at, alike = heads[0]
-            while nearly and nearly[0][0] < least:
-                size, _, first = heappop(nearly)
-                yield -size, first
-            bound, weighs = alike.bounds[at], alike.weighs
-            job = bound.job
-            size = weighs * bound.size(forecast)
-            if -least > _LOOSE * size + weighs:
-                self._changed[job.id] = job
-            if settled(job, now):
-                heappush(nearly, (-size, -job.number, job))
-            if at > 0:
-                then = alike.bounds[at - 1]
-                heapreplace(heads, (-weighs * then.most, then.number, at - 1, alike))
-            else:
-                heappop(heads)
-        while nearly:
-            size, _, first = heappop(nearly)
-            yield -size, first
 
     def _bring_up_to_date(self, forecast: Forecast) -> None:
         if forecast.basis != self._basis or forecast.now < self._time:

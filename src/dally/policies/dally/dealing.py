@@ -20,11 +20,11 @@ from dally.core.policy import View
 from dally.core.ranking import Bucket
 from dally.core.reasons import Reason, Token
 from dally.policies.dally import order
-from dally.policies.dally.behind import Hindmost, settled
+from dally.policies.dally.behind import settled
 from dally.policies.dally.forecast import Forecast
 from dally.policies.dally.keeping import Kept
 from dally.policies.dally.offered import Offer
-from dally.policies.dally.taking import Best, Victims, able_to_open, fewest_lost
+from dally.policies.dally.taking import Best, able_to_open, fewest_lost
 from dally.policies.dally.telling import tell
 from dally.policies.dally.waiting import Declined, Waiting
 from dally.policies.greedy import waits_for_gpus
@@ -68,7 +68,7 @@ class Dealing:
         self.waiting = Waiting(rules.waits, forecast, self.waits, lasting=rules.preempt == "never")
         self.poles = forecast.begin()
         self.kept: Kept | None = None  # for the first that has waited out of all proportion
-        self._behind: Hindmost | None = None
+        self._most = -1.0  # that anybody behind has left; -1: nobody has asked yet
 
     def plan(self) -> Plan:
         with self.view.free.trial() as free:
@@ -176,13 +176,11 @@ class Dealing:
                 starts.append(Start(job.id, placement, self.rules.lease))
         return starts
 
-    @property
-    def behind(self) -> Hindmost:
-        """Running jobs that no lease protects and that are not loading, the hindmost of the order first, as they were
-        when somebody first asked."""
-        if self._behind is None:
-            self._behind = self.rules.behind.in_order(self.forecast, self.queue, self.rules.breadth)
-        return self._behind
+    def _most_behind(self) -> float:
+        """What no running job that might lose its GPUs has more of left, as they were when somebody first asked."""
+        if self._most < 0:
+            self._most = self.rules.behind.weigh(self.forecast, self.queue, self.rules.breadth)
+        return self._most
 
     def _answer(self, free: FreeGpus, job: ActiveJob, place: float) -> Placement | Declined | None:
         """GPUs it takes, what it would rather wait for, or None where it can have none."""
@@ -226,7 +224,7 @@ class Dealing:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room. `place`: in
         the order, as it was asked; of who declares its work, what is believed may have become another since."""
         least = MARGIN * max(0.0, self._aged(job) if self.forecast.declares(job) else place)
-        if self.behind.most <= least:
+        if self._most_behind() <= least:
             return None
         tier = offer.wanted
         where, kinds = job.demand.where, (job.demand.gpu_type,) if job.demand.gpu_type else tuple(free.pools)
@@ -244,7 +242,8 @@ class Dealing:
                 fewest_lost(best, free, job.gpus, kind, level, holders.able, holders)
             elif behind.may_open(free, job.gpus, kind, level, least):
                 able = able_to_open(free.pools[kind], behind.held.pools[kind], job.gpus, level)
-                fewest_lost(best, free, job.gpus, kind, level, able, _Hindmost(self._victims(job, least, tier)))
+                victims = behind.hindmost(self.forecast, least, losers)
+                fewest_lost(best, free, job.gpus, kind, level, able, victims)
         if best.chosen is not None:
             return self._evict_for(free, job, best.chosen, tier)
         if not self.evicted:
@@ -253,8 +252,9 @@ class Dealing:
 
     def _victims(self, job: ActiveJob, least: float, tier: int) -> Iterator[ActiveJob]:
         """Who has more than so much GPU time left, besides what taking it costs, the most first."""
-        losers = Losers(self, job, least, tier)
-        return (victim for size, victim in self.behind.beyond(least) if losers.may_lose(victim, size))
+        victims = self.rules.behind.hindmost(self.forecast, least, Losers(self, job, least, tier))
+        while (victim := victims.next()) is not None:
+            yield victim
 
     def _evict_for(self, free: FreeGpus, job: ActiveJob, victims: Sequence[ActiveJob],
                    tier: int | None) -> Placement | None:  # fmt: skip
@@ -352,16 +352,6 @@ class Move:
 
     def before(self, size: float, number: int) -> bool:
         return self.size < size or (self.size == size and self.job.number < number)
-
-
-class _Hindmost(Victims):
-    """One after the other, as far as somebody looks."""
-
-    def __init__(self, more: Iterator[ActiveJob]) -> None:
-        self._more = more
-
-    def next(self) -> ActiveJob | None:
-        return next(self._more, None)
 
 
 class Losers:

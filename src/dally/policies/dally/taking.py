@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
 
@@ -12,8 +14,11 @@ class Victims:
     def next(self) -> ActiveJob | None:
         raise NotImplementedError
 
+    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
+        """From now on those with GPUs in some domains of a tier will do; others may still come."""
 
-class _Domain:
+
+class Domain:
     """What taking the hindmost jobs of a domain comes to, as far as they have been looked at."""
 
     __slots__ = ("chosen", "index", "lost", "need", "seen")
@@ -34,7 +39,7 @@ class Best:
         self.lost = 0
         self.seen = 0
 
-    def after(self, domain: _Domain) -> bool:
+    def after(self, domain: Domain) -> bool:
         """Whether a domain is better, or, where it is not full yet, could be."""
         if self.chosen is None:
             return True
@@ -49,13 +54,13 @@ def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, ab
     pool, top = free.pools[kind], level == len(free.topology.levels) - 1
     unseen = _fewer(pool, able, gpus, level, best)  # domains that could be better, and nobody there was looked at
     best.seen = -1  # of another GPU type: who comes to as much is not better
-    matter: dict[int, _Domain] = {}  # those that were looked at, are not full and could be better
+    matter: dict[int, Domain] = {}  # those that were looked at, are not full and could be better
     seen = 0
     while unseen or matter:
         victim = victims.next()
         if victim is None or victim.placement is None:
             return
-        touched: list[_Domain] = []
+        touched: list[Domain] = []
         for machine, mask in victim.placement.slices:
             at = machines[machine]
             index = at.domains[tier]
@@ -66,7 +71,7 @@ def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, ab
                 if not unseen >> index & 1:
                     continue
                 unseen ^= 1 << index
-                domain = matter[index] = _Domain(index, seen, gpus - (pool.total if top else pool.counts[level][index]))
+                domain = matter[index] = Domain(index, seen, gpus - (pool.total if top else pool.counts[level][index]))
                 seen += 1
             if not touched or touched[-1] is not domain:  # objects
                 touched.append(domain)
@@ -85,6 +90,8 @@ def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, ab
         if better:
             matter = {index: domain for index, domain in matter.items() if best.after(domain)}
             unseen = _fewer(pool, unseen, gpus, level, best)
+            if not unseen:
+                victims.only(matter, tier)
 
 
 def free_by_domain(free: FreeGpus, kind: str, level: int) -> list[int]:
