@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from dally.core.memory import Memory, Table
 
 RECENT = 100  # arrivals that count: a load is that of some time, and durations differ by factors of a thousand
@@ -30,11 +32,16 @@ class Arrivals(Memory):
 
     def go_on(self, now: float) -> bool:
         """Whether jobs still come, as far as can be told: a batch is over when it is there."""
+        last, silence = self.silence
+        return now - last < silence
+
+    @property
+    def silence(self) -> tuple[float, float]:
+        """When the last one was submitted, and so many seconds later nobody comes any more."""
         if not self.arrived:
-            return False
-        count = min(self.arrived, RECENT)
+            return 0.0, -math.inf
         last = self.came[(self.arrived - 1) % RECENT][0]
-        return now - last < _SILENCE * (last - self.first_came) / count
+        return last, _SILENCE * (last - self.first_came) / min(self.arrived, RECENT)
 
     def offered_per_second(self, now: float) -> float:
         """GPU-seconds near that come per second; nothing as long as nobody can tell."""

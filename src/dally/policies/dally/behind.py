@@ -8,9 +8,10 @@ long as nobody asks, a change costs a note.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
@@ -18,45 +19,163 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.ranking import Entry
+from dally.core.topology import Machine
+from dally.policies.dally import order
 from dally.policies.dally.forecast import Forecast
-from dally.policies.dally.taking import Holder
+from dally.policies.dally.taking import Domain, Victims, free_by_domain
 from dally.policies.dally.tiers import Tiers
 
-_LOOSE = 2.0  # times what a job has left that it may be said to have at most, before that is worked out again
-_MANY = 256  # jobs worked out to see which domains they could open; to look on would cost more than it saves
-_ROUNDING = 1e-9  # relative: what is at most so much is never found to be more
+if TYPE_CHECKING:
+    from dally.policies.dally.dealing import Losers
 
-# seconds left at most, number of the job, the job; its machine and its GPUs there, or -1 where it has several
-Bound = tuple[float, int, ActiveJob, int, int]
+_LOOSE: Final = 2.0  # times what a job has left that it may be said to have at most, before that is worked out again
+_MANY: Final = 128  # jobs worked out to see which domains they could open; to look at more costs more than it saves
+_ROUNDING: Final = 1e-9  # relative: what is at most so much is never found to be more
+
 Class = tuple[Demand, int, int]  # what a running gang would ask for to be nearer; its tier and its machines now
-Victim = tuple[float, ActiveJob]  # seconds left, as they weigh; the job
 
 
-class Hindmost:
-    """Those of one plan, the hindmost first, the later to come where equal; not those that are loading. Worked out as
-    far as somebody has looked. `most`: nobody has more left, as it weighs."""
+class Bound:
+    """What a running job has left at most, in seconds, and where it is."""
 
-    __slots__ = ("_found", "_more", "most")
+    __slots__ = ("alone", "held", "inside", "job", "kind", "most", "number", "pace", "placement")
 
-    def __init__(self, most: float, more: Iterator[Victim]) -> None:
-        self.most = most
-        self._found: list[Victim] = []
-        self._more = more
+    def __init__(self, job: ActiveJob, placement: Placement, most: float, pace: float | None, first: Machine) -> None:
+        self.job, self.placement, self.most = job, placement, most
+        self.number, self.held = job.number, placement.gpus
+        self.alone = len(placement.slices) == 1  # on a single machine
+        self.kind, self.inside = first.gpu_type, first.domains  # of its first machine
+        self.pace = -1.0 if pace is None else pace  # -1: it may become another one
 
-    def beyond(self, least: float) -> Iterator[Victim]:
-        """Those with more than so much left."""
-        at, found = 0, self._found
+    def touches(self, domains: Mapping[int, Domain], tier: int) -> bool:
+        """Whether it may have GPUs in one of some domains of a tier."""
+        return not self.alone or self.inside[tier] in domains
+
+    def size(self, forecast: Forecast) -> float:
+        """What it has left now."""
+        return forecast.size(self.job) if self.pace < 0 else forecast.size_by(self.job, self.pace)
+
+
+Behindhand = tuple[float, int, Bound]  # less what it has left, as it weighs, and its number: the hindmost first
+
+
+class Alike:
+    """Running jobs of one size, in ascending order of their bounds; where equal, in order of arrival."""
+
+    __slots__ = ("bounds", "gpus", "weighs")
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+        self.bounds: list[Bound] = []
+        self.weighs = 0.0  # what a second of theirs counts in this plan
+
+    def add(self, bound: Bound) -> None:
+        self.bounds.insert(self._place(bound), bound)
+
+    def remove(self, bound: Bound) -> None:
+        del self.bounds[self._place(bound)]
+
+    def beyond(self, least: float) -> int:
+        """How many may have more than so much left, as it weighs."""
+        first, last = 0, len(self.bounds)
+        while first < last:
+            middle = (first + last) // 2
+            if self.weighs * self.bounds[middle].most <= least:
+                first = middle + 1
+            else:
+                last = middle
+        return len(self.bounds) - first
+
+    def _place(self, bound: Bound) -> int:
+        bounds, most, number = self.bounds, bound.most, bound.number
+        first, last = 0, len(bounds)
+        while first < last:
+            middle = (first + last) // 2
+            other = bounds[middle]
+            if other.most < most or (other.most == most and other.number < number):
+                first = middle + 1
+            else:
+                last = middle
+        return first
+
+
+class Holders(Victims):
+    """Jobs that have more left than somebody who looks for GPUs, and the domains that they could open."""
+
+    def __init__(self, losers: Losers) -> None:
+        self._losers = losers
+        self.able = 0  # a bit set
+        self.sizes: list[float] = []  # what each has left, as it weighs
+        self.bounds: list[Bound] = []
+        self._hindmost: list[Behindhand] | None = None  # a heap, from when the first is asked for
+
+    def next(self) -> ActiveJob | None:
+        hindmost = self._hindmost
+        if hindmost is None:
+            hindmost = self._hindmost = [(-size, -bound.number, bound)
+                                         for size, bound in zip(self.sizes, self.bounds, strict=True)]  # fmt: skip
+            heapify(hindmost)
+        while hindmost:
+            minus, _, bound = heappop(hindmost)
+            if self._losers.may_lose(bound.job, -minus):
+                return bound.job
+        return None
+
+    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
+        if self._hindmost is not None:
+            self._hindmost = [each for each in self._hindmost if each[2].touches(domains, tier)]
+            heapify(self._hindmost)
+
+
+class Hindmost(Victims):
+    """The same, worked out no further than somebody looks: until no other can come before the next. Who is loading is
+    passed over."""
+
+    def __init__(self, weighed: Sequence[Alike], changed: dict[str, ActiveJob], forecast: Forecast, least: float,
+                 losers: Losers) -> None:  # fmt: skip
+        self._changed, self._forecast, self._least, self._losers = changed, forecast, least, losers
+        self._domains: Mapping[int, Domain] | None = None
+        self._tier = 0
+        self._heads: list[tuple[float, int, int, Alike]] = []  # at most; the next of each size
+        for alike in weighed:
+            last = alike.bounds[-1]
+            if alike.weighs * last.most > least:
+                self._heads.append((-alike.weighs * last.most, last.number, len(alike.bounds) - 1, alike))
+        heapify(self._heads)
+        self._nearly: list[Behindhand] = []
+
+    def next(self) -> ActiveJob | None:
+        heads, nearly = self._heads, self._nearly
         while True:
-            if at == len(found):
-                victim = next(self._more, None)
-                if victim is None:
-                    return
-                found.append(victim)
-            victim = found[at]
-            if victim[0] <= least:
-                return
-            yield victim
-            at += 1
+            while heads and not (nearly and nearly[0][0] < heads[0][0]):
+                self._work_out(heads)
+            if not nearly or -nearly[0][0] <= self._least:
+                return None
+            minus, _, bound = heappop(nearly)
+            if self._losers.may_lose(bound.job, -minus):
+                return bound.job
+
+    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
+        self._domains, self._tier = domains, tier
+
+    def _work_out(self, heads: list[tuple[float, int, int, Alike]]) -> None:
+        """The first of the heads."""
+        _, _, at, alike = heads[0]
+        bound, weighs, bounds = alike.bounds[at], alike.weighs, alike.bounds
+        if self._domains is None or bound.touches(self._domains, self._tier):
+            size = weighs * bound.size(self._forecast)
+            if weighs * bound.most > _LOOSE * size + weighs:
+                self._changed[bound.job.id] = bound.job
+            if settled(bound.job, self._forecast.now):
+                heappush(self._nearly, (-size, -bound.number, bound))
+        at -= 1
+        if self._domains is not None:
+            while at >= 0 and not bounds[at].touches(self._domains, self._tier):
+                at -= 1
+        if at >= 0 and weighs * bounds[at].most > self._least:
+            heapreplace(heads, (-weighs * bounds[at].most, bounds[at].number, at, alike))
+        else:
+            heappop(heads)
 
 
 class Behind:
@@ -69,10 +188,11 @@ class Behind:
             self.held.take_mask(machine.index, machine.full_mask)
         self._basis = -1.0  # the beliefs that bounds were worked out by
         self._time = 0.0  # and when: they hold from then on, and somebody may have looked ahead
-        self._bounds: dict[str, tuple[Bound, Placement]] = {}
-        self._orders: dict[int, list[Bound]] = {}  # by GPUs of the job, ascending
-        self._weighed: list[tuple[float, list[Bound]]] = []  # the same with what a second of theirs counts in this plan
+        self._bounds: dict[str, Bound] = {}
+        self._alike: dict[int, Alike] = {}  # by GPUs of the job
+        self._weighed: list[Alike] = []  # those of which there are any, weighed for this plan
         self._due: list[tuple[float, int, Bound]] = []  # until when a bound holds
+        self._dues = 0  # so far
         self._changed: dict[str, ActiveJob] = {}  # since the order was last brought up to date
         self._moved: dict[str, ActiveJob] = {}  # since those apart were
         self._class: dict[str, Class] = {}
@@ -84,34 +204,33 @@ class Behind:
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         self._changed[job.id] = self._moved[job.id] = job
 
-    def in_order(self, forecast: Forecast, weight: Callable[[int], float]) -> Hindmost:
-        """For one plan. `weight`: what a second of a gang of so many GPUs counts."""
+    def weigh(self, forecast: Forecast, waiting: int, breadth: float) -> float:
+        """For one plan, in which so many wait; returns what nobody has more of left, as it weighs."""
         self._bring_up_to_date(forecast)
-        self._weighed = [(weight(gpus), order) for gpus, order in self._orders.items() if order]
+        self._weighed = []
         most = 0.0
-        for weighs, order in self._weighed:
-            most = max(most, weighs * order[-1][0])
-        return Hindmost(most, self._exactly(forecast))
+        for alike in self._alike.values():
+            if alike.bounds:
+                alike.weighs = order.weight(alike.gpus, waiting, breadth)
+                self._weighed.append(alike)
+                most = max(most, alike.weighs * alike.bounds[-1].most)
+        return most
+
+    def hindmost(self, forecast: Forecast, least: float, losers: Losers) -> Hindmost:
+        """Those with more than `least` left."""
+        return Hindmost(self._weighed, self._changed, forecast, least, losers)
 
     def may_open(self, free: FreeGpus, gpus: int, kind: str, level: int, least: float) -> bool:
         """Whether a domain of a level could come to hold so many GPUs by what jobs with more than `least` left hold, as
-        far as what they have at most can tell: most who ask are told no by that."""
+        far as what they have at most can tell."""
         machines, tier = free.topology.machines, level - free.topology.machine_level
-        counts, mixed = _counts(free, kind, level), len(free.pools) > 1
-        for weighs, order in self._weighed:
-            for most, _, job, machine, held in reversed(order):
-                if weighs * most <= least:
+        counts = free_by_domain(free, kind, level)
+        for alike in self._weighed:
+            weighs, bounds = alike.weighs, alike.bounds
+            for at in range(len(bounds) - 1, -1, -1):
+                if weighs * bounds[at].most <= least:
                     break
-                if machine >= 0:
-                    if mixed and machines[machine].gpu_type != kind:
-                        continue
-                    domain = machines[machine].domains[tier] if tier else machine
-                    counts[domain] += held
-                    if counts[domain] >= gpus:
-                        return True
-                    continue
-                assert job.placement is not None
-                for machine, mask in job.placement.slices:
+                for machine, mask in bounds[at].placement.slices:
                     if machines[machine].gpu_type == kind:
                         domain = machines[machine].domains[tier]
                         counts[domain] += mask.bit_count()
@@ -120,117 +239,96 @@ class Behind:
         return False
 
     def holders(self, free: FreeGpus, gpus: int, kind: str, level: int, least: float,
-                forecast: Forecast) -> dict[int, list[Holder]] | None:  # fmt: skip
-        """By domain of a level, where they hold enough together, the jobs with more than `least` left; None where there
-        are too many to look at all of them."""
+                forecast: Forecast, losers: Losers) -> Holders | None:  # fmt: skip
+        """The jobs with more than `least` left, with the domains of a level where they hold enough together; None where
+        there are too many to look at all of them."""
         machines, tier = free.topology.machines, level - free.topology.machine_level
-        counts = _counts(free, kind, level)
-        found: list[tuple[float, int, ActiveJob]] = []
-        able: dict[int, list[Holder]] = {}
-        looked, now = 0, forecast.now
-        for weighs, order in self._weighed:
-            for most, number, job, _, _ in reversed(order):
-                if weighs * most <= least:
+        counts, mixed = free_by_domain(free, kind, level), len(free.pools) > 1
+        if self._beyond(least) > _MANY:
+            return None
+        holders = Holders(losers)
+        sizes, found = holders.sizes, holders.bounds
+        able, now = 0, forecast.now
+        for alike in self._weighed:
+            weighs, bounds = alike.weighs, alike.bounds
+            for at in range(len(bounds) - 1, -1, -1):
+                bound = bounds[at]
+                if weighs * bound.most <= least:
                     break
-                looked += 1
-                if looked > _MANY:
-                    return None
-                size = weighs * forecast.size(job)
-                if weighs * most > _LOOSE * size + weighs:
+                job = bound.job
+                size = weighs * bound.size(forecast)
+                if weighs * bound.most > _LOOSE * size + weighs:
                     self._changed[job.id] = job
                 if size <= least or not settled(job, now):
                     continue
-                found.append((-size, -number, job))
-                for machine, mask in job.placement.slices if job.placement is not None else ():
+                sizes.append(size)
+                found.append(bound)
+                if bound.alone:
+                    if not mixed or bound.kind == kind:
+                        domain = bound.inside[tier]
+                        before = counts[domain]
+                        counts[domain] = before + bound.held
+                        if before < gpus <= before + bound.held:
+                            able |= 1 << domain
+                    continue
+                for machine, mask in bound.placement.slices:
                     if machines[machine].gpu_type == kind:
                         domain = machines[machine].domains[tier]
-                        counts[domain] += mask.bit_count()
-                        if counts[domain] >= gpus and domain not in able:
-                            able[domain] = []
-        for minus, number, job in found if able else ():
-            for at, (machine, mask) in enumerate(job.placement.slices if job.placement is not None else ()):
-                there = able.get(machines[machine].domains[tier])
-                if there is not None and machines[machine].gpu_type == kind:
-                    there.append((minus, number, at, job, mask.bit_count()))
-        return able
+                        before = counts[domain]
+                        counts[domain] = after = before + mask.bit_count()
+                        if before < gpus <= after:
+                            able |= 1 << domain
+        holders.able = able
+        return holders
 
-    def _exactly(self, forecast: Forecast) -> Iterator[Victim]:
-        now = forecast.now
-        heads: list[tuple[float, int, float, ActiveJob, Iterator[Bound]]] = []  # at most; the next of each size
-        for weighs, order in self._weighed:
-            more = reversed(order)
-            for most, number, job, _, _ in more:
-                heads.append((-weighs * most, number, weighs, job, more))
-                break
-        heapify(heads)
-        nearly: list[tuple[float, int, ActiveJob]] = []
-        while heads:
-            least, _, weighs, job, more = heads[0]
-            while nearly and nearly[0][0] < least:
-                size, _, first = heappop(nearly)
-                yield -size, first
-            size = weighs * forecast.size(job)
-            if -least > _LOOSE * size + weighs:
-                self._changed[job.id] = job
-            if settled(job, now):
-                heappush(nearly, (-size, -job.number, job))
-            for most, number, job, _, _ in more:
-                heapreplace(heads, (-weighs * most, number, weighs, job, more))
-                break
-            else:
-                heappop(heads)
-        while nearly:
-            size, _, first = heappop(nearly)
-            yield -size, first
+    def _beyond(self, least: float) -> int:
+        """How many jobs may have more than so much left."""
+        count = 0
+        for alike in self._weighed:
+            count += alike.beyond(least)
+        return count
 
     def _bring_up_to_date(self, forecast: Forecast) -> None:
-        basis = forecast.memory.basis
-        if basis != self._basis or forecast.now < self._time:
-            self._basis = basis
-            for bound, _ in self._bounds.values():
-                self._changed[bound[2].id] = bound[2]
-        self._time = forecast.now
+        if forecast.basis != self._basis or forecast.now < self._time:
+            self._basis = forecast.basis
+            for bound in self._bounds.values():
+                self._changed[bound.job.id] = bound.job
+        now = self._time = forecast.now
         if self._changed:
             changed, self._changed = self._changed, {}
             preemptible = self._view.preemptible
             for job_id in changed:
                 known = self._bounds.pop(job_id, None)
                 if known is not None:
-                    self._leave(known[0])
-                    self.held.take(known[1])
+                    self._alike[known.job.gpus].remove(known)
+                    self.held.take(known.placement)
             for job in changed.values():  # once all that went are gone: their GPUs may be others' by now
                 if job.id in preemptible:
                     assert job.placement is not None
-                    self.held.give(job.placement)
                     self._bound(forecast, job, job.placement)
-        due, now = self._due, forecast.now
+                    self.held.give(job.placement)
+        due = self._due
         while due and due[0][0] <= now:
             bound = heappop(due)[2]
-            known = self._bounds.get(bound[2].id)
-            if known is not None and known[0] == bound:
-                self._leave(bound)
-                self._bound(forecast, bound[2], known[1])
+            if self._bounds.get(bound.job.id) is bound:  # objects
+                self._alike[bound.job.gpus].remove(bound)
+                self._bound(forecast, bound.job, bound.placement)
         if len(due) > 4 * len(self._bounds) + 64:  # mostly of bounds that hold no more
-            self._due = [each for each in due if (known := self._bounds.get(each[2][2].id)) is not None
-                         and known[0] == each[2]]  # fmt: skip
+            self._due = [each for each in due if self._bounds.get(each[2].job.id) is each[2]]  # objects
             heapify(self._due)
 
     def _bound(self, forecast: Forecast, job: ActiveJob, placement: Placement) -> None:
         size, until = forecast.most(job)
-        most = size * (1.0 + _ROUNDING) + _ROUNDING
-        alone = len(placement.slices) == 1
-        bound = (most, job.number, job, placement.slices[0][0] if alone else -1, placement.gpus)
-        self._bounds[job.id] = (bound, placement)
-        order = self._orders.get(job.gpus)
-        if order is None:
-            order = self._orders[job.gpus] = []
-        insort(order, bound)
-        if until < float("inf"):
-            heappush(self._due, (until, job.number, bound))
-
-    def _leave(self, bound: Bound) -> None:
-        order = self._orders[bound[2].gpus]
-        del order[bisect_left(order, bound)]
+        first = self._view.topology.machines[placement.slices[0][0]]
+        bound = Bound(job, placement, size * (1.0 + _ROUNDING) + _ROUNDING, forecast.known_pace(job), first)
+        self._bounds[job.id] = bound
+        alike = self._alike.get(job.gpus)
+        if alike is None:
+            alike = self._alike[job.gpus] = Alike(job.gpus)
+        alike.add(bound)
+        if until < math.inf:
+            self._dues += 1
+            heappush(self._due, (until, self._dues, bound))
 
     def could_be_nearer(self, forecast: Forecast) -> dict[Class, dict[str, ActiveJob]]:
         """Preemptible jobs that could be nearer together were everything free, by what they would ask for."""
@@ -252,12 +350,6 @@ class Behind:
     def _class_of(self, job: ActiveJob, held: Placement) -> Class:
         kind = self._view.topology.machines[held.slices[0][0]].gpu_type
         return Demand(held.gpus, kind, job.demand.where), self._tiers.of(held), len(held.slices)
-
-
-def _counts(free: FreeGpus, kind: str, level: int) -> list[int]:
-    """Free GPUs by domain of a level, to add to."""
-    pool = free.pools[kind]
-    return [pool.total] if level == len(free.topology.levels) - 1 else list(pool.counts[level])
 
 
 def settled(job: ActiveJob, now: float) -> bool:

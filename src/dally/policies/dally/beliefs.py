@@ -18,17 +18,15 @@ from dally.core.plan import Demand
 from dally.policies.dally.work_left import (
     EXACT,
     FEW,
-    OVERDUE,
+    Ended,
     Left,
     left_of_declared,
     mean_of_declared,
-    mean_of_ended,
+    most_of,
     size_of_declared,
-    steepest,
     steps,
 )
 
-_ROOM, _LITTLE = 1.25, 60.0  # times and seconds that an upper bound of a size leaves it to grow
 _NONE = (0, 0.0)
 
 
@@ -72,8 +70,12 @@ class Beliefs(Memory):
             return mean_of_declared(spread, declared, done)
         if self.finished < FEW:
             return done
+        return self.ended(demand).left(done)
+
+    def ended(self, demand: Demand) -> Ended:
+        """What ended jobs say of those of a demand; there must be some."""
         count, total = self.finished_by_demand.get(demand, _NONE)
-        return mean_of_ended(self.finished, self.log_work, self.log_work_squared, count, total, done)
+        return Ended(self.finished, self.log_work, self.log_work_squared, count, total)
 
     def size(self, declared: float | None, done: float) -> float:
         """`left(…).size` alone: every running job is asked for it where somebody looks for GPUs to take."""
@@ -90,14 +92,4 @@ class Beliefs(Memory):
 
     def most(self, declared: float | None, done: float, speed: float) -> tuple[float, float]:
         """What `size` is at most while the job goes on at this speed, and for how many seconds, on the same basis."""
-        if declared is None:
-            rise, size = 1.0, done
-        else:
-            spread = self.spread
-            if spread < EXACT:
-                if done < declared:
-                    return declared - done, (declared - done) / speed if speed > 0 else math.inf
-                spread = OVERDUE
-            rise, size = steepest(steps(spread)), size_of_declared(spread, declared, done)
-        most = _ROOM * size + _LITTLE
-        return most, (most - size) / (rise * speed) if rise * speed > 0 else math.inf
+        return most_of(self.spread, declared, done, speed)

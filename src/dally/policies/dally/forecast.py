@@ -7,7 +7,6 @@ as it has run, or as long as jobs of its demand ran before it; where speeds are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 from dally.core.active import ActiveJob
 from dally.core.estimates import learning
@@ -15,9 +14,11 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.policies.dally.examples import Examples
+from dally.policies.dally.openings import Openings, OpeningsAmong, OpeningsByCount, OpeningsByShape
 from dally.policies.dally.poles import LongPoles
 from dally.policies.dally.remembered import ValueMemory as ValueMemory
 from dally.policies.dally.tiers import Tiers
+from dally.policies.dally.work_left import FEW, Ended, mean_of_declared, most_of, size_of_declared
 
 _RECENT = 0.1  # weight of the latest wait in what is learned of them
 _IN_TIME = 1.25  # times what was expected that a wait may take for the forecast to have come true
@@ -26,17 +27,13 @@ _SLACK = 1.0  # seconds further that openings are looked for: rounding again, of
 _WORST = 10.0  # no single wait counts as more than so many times longer or shorter than expected
 
 
-Step = tuple[float, bool]  # a time that was looked at, and whether a domain opens then
+class _Placed:
+    """How fast a job is on certain GPUs."""
 
+    __slots__ = ("placement", "speed")
 
-class _Openings:
-    """Of one demand and tier, as far as somebody has looked."""
-
-    __slots__ = ("more", "seen", "times")
-
-    def __init__(self, more: Iterator[Step]) -> None:
-        self.more, self.seen = more, -math.inf
-        self.times: list[float] = []
+    def __init__(self, placement: Placement, speed: float) -> None:
+        self.placement, self.speed = placement, speed
 
 
 class Forecast:
@@ -45,12 +42,23 @@ class Forecast:
     def __init__(self, tiers: Tiers, examples: Examples, view: View, memory: ValueMemory, now: float) -> None:
         self.tiers, self.view, self.memory, self.now = tiers, view, memory, now
         self._examples = examples
-        self._work = view.estimates.work
-        self._openings: dict[tuple[Demand, int], _Openings] = {}
+        self._work, self._speed = view.estimates.work, view.estimates.speed
+        self._paces = memory.paces
+        self._openings: dict[tuple[Demand, int], Openings] = {}
         self._leaving: dict[str, ActiveJob] = {}  # who loses its GPUs in the plan in the making
         self._left: dict[str, float] = {}  # as asked for at this moment
         # speeds on typical GPUs by job and tier; kept where no measurement makes them others
         self._at: dict[str, dict[int, float]] | None = {} if learning(view.estimates) is None else None
+        self._placed: dict[str, _Placed] = {}  # likewise, where it was last offered GPUs
+        self._arrived, self._last_came, self._silence = -1, 0.0, 0.0  # when nobody comes any more
+        self._ended: dict[Demand, Ended] = {}  # as asked for since a job last ended
+        self._learn()
+
+    def _learn(self) -> None:
+        """What ended jobs have taught so far is looked up once: it is asked for of every job, at every turn."""
+        memory = self.memory
+        self._finished, self._spread, self.basis = memory.finished, memory.spread, memory.basis
+        self._ended.clear()
 
     def at(self, now: float) -> Forecast:
         """The same from another moment, or after something has happened."""
@@ -60,6 +68,8 @@ class Forecast:
             self._openings.clear()
         if self._left:
             self._left.clear()
+        if self.memory.finished != self._finished:
+            self._learn()
         return self
 
     # --- what happens -------------------------------------------------------------------------------------
@@ -131,19 +141,24 @@ class Forecast:
         self.memory.paces.pop(job.id, None)
         if self._at is not None:
             self._at.pop(job.id, None)
+            self._placed.pop(job.id, None)
         if finished:
             self.memory.learn(job.demand, self._work(job.job), job.work_done)
+            self._learn()
 
     def begin(self) -> LongPoles:
         """A new plan: who should have ended is expected later, and who is a long pole follows from all of it."""
         self.expect_overdue()
-        return LongPoles(self.memory, self.memory, self.now, self.tiers.gpus, self._declares,
-                         nobody_comes=not self.memory.go_on(self.now))  # fmt: skip
+        memory = self.memory
+        if self._arrived != memory.arrived:
+            self._arrived, (self._last_came, self._silence) = memory.arrived, memory.silence
+        return LongPoles(memory, memory, self.now, self.tiers.gpus, self._declares,
+                         nobody_comes=not self.now - self._last_came < self._silence)  # fmt: skip
 
     def expect_overdue(self) -> None:
-        now, jobs = self.now, self.view.job
-        late = self.memory.overdue(now)
-        if late:
+        now, jobs, order = self.now, self.view.job, self.memory.ends_in_order
+        if order and order[0][0] < now:
+            late = self.memory.overdue(now)
             self.memory.postpone([(job_id, now + max(1.0, self.run_time_now(jobs(job_id)))) for job_id in late])
 
     def _declares(self, job_id: str) -> bool:
@@ -151,17 +166,28 @@ class Forecast:
 
     # --- work and speed -----------------------------------------------------------------------------------
 
+    def declares(self, job: ActiveJob) -> bool:
+        """Whether anybody says how much work it is."""
+        return self._work(job.job) is not None
+
     def size(self, job: ActiveJob) -> float:
         """What orders jobs: the seconds left on the nearest GPUs there are for it, or those it has run where nobody
         declares any, as they would have been there. Work does not say how long GPUs are held."""
-        pace = self.memory.paces.get(job.id)  # asked for of every job that might lose its GPUs
-        size = self.memory.size(self._work(job.job), job.work_at(self.now))
-        return size / (self._near_speed(job) if pace is None else pace)
+        return self.size_by(job, self.pace(job))
+
+    def size_by(self, job: ActiveJob, pace: float) -> float:
+        """The same of a job whose pace is known: asked for of every job that might lose its GPUs."""
+        declared, done = self._work(job.job), job.work_at(self.now)
+        return (done if declared is None else size_of_declared(self._spread, declared, done)) / pace
 
     def pace(self, job: ActiveJob) -> float:
         """Work a second on the nearest GPUs there are for it."""
-        found = self.memory.paces.get(job.id)
+        found = self._paces.get(job.id)
         return self._near_speed(job) if found is None else found
+
+    def known_pace(self, job: ActiveJob) -> float | None:
+        """The same where it stays as it is while the job runs."""
+        return self._paces.get(job.id)
 
     def _near_speed(self, job: ActiveJob) -> float:
         tier, estimates = self.tiers.smallest(job.demand), self.view.estimates
@@ -172,20 +198,38 @@ class Forecast:
 
     def most(self, job: ActiveJob) -> tuple[float, float]:
         """What `size` is at most while the job runs as it does, and until when that holds."""
-        size, seconds = self.memory.most(self._work(job.job), job.work_at(self.now), job.speed)
+        size, seconds = most_of(self._spread, self._work(job.job), job.work_at(self.now), job.speed)
         return size / self.pace(job), self.now + seconds * _SURELY
 
     def left(self, job: ActiveJob) -> float:
         """Work expected to be left."""
         found = self._left.get(job.id)
         if found is None:
-            found = self.memory.mean_left(job.demand, self._work(job.job), job.work_at(self.now))
-            self._left[job.id] = found
+            found = self._left[job.id] = self._mean_left(job)
         return found
 
+    def _mean_left(self, job: ActiveJob) -> float:
+        declared, done = self._work(job.job), job.work_at(self.now)
+        if declared is not None:
+            return mean_of_declared(self._spread, declared, done)
+        if self._finished < FEW:
+            return done
+        ended = self._ended.get(job.demand)
+        if ended is None:
+            ended = self._ended[job.demand] = self.memory.ended(job.demand)
+        return ended.left(done)
+
     def run_time(self, job: ActiveJob, placement: Placement) -> float:
-        speed = self.view.estimates.speed(job.job, placement)
-        return self.left(job) / (1.0 if speed is None else speed)
+        if self._at is None:
+            return self.left(job) / self._speed_on(job, placement)
+        known = self._placed.get(job.id)
+        if known is None or known.placement is not placement:  # objects
+            known = self._placed[job.id] = _Placed(placement, self._speed_on(job, placement))
+        return self.left(job) / known.speed
+
+    def _speed_on(self, job: ActiveJob, placement: Placement) -> float:
+        speed = self._speed(job.job, placement)
+        return 1.0 if speed is None else speed
 
     def run_time_now(self, job: ActiveJob) -> float:
         """Where it runs."""
@@ -213,8 +257,7 @@ class Forecast:
         for kind in kinds:
             example = self._examples.of(job.gpus, kind, tier)
             if example is not None:
-                speed = self.view.estimates.speed(job.job, example)
-                speeds.append(1.0 if speed is None else speed)
+                speeds.append(self._speed_on(job, example))
         return max(speeds, default=1.0)
 
     # --- openings -----------------------------------------------------------------------------------------
@@ -225,19 +268,15 @@ class Forecast:
         key = (demand, tier)
         found = self._openings.get(key)
         if found is None:
-            found = self._openings[key] = _Openings(self._find_openings(demand, tier))
+            found = self._openings[key] = self._find_openings(demand, tier)
         late = self.memory.late.get(key, 1.0)
         last = self.now + (within + _SLACK) / late
         times = found.times
         while ahead >= len(times):
             if found.seen > last:
                 return math.inf
-            step = next(found.more, None)
-            if step is None:
+            if not found.look():
                 return math.inf
-            found.seen, opens = step
-            if opens:
-                times.append(found.seen)
         return self.now + late * (times[ahead] - self.now)
 
     def room_for(self, demand: Demand) -> tuple[float, int] | None:
@@ -246,8 +285,7 @@ class Forecast:
         topology = self.view.topology
         if demand.where is not None and (demand.within is not None or demand.among is not None):
             widest = len(topology.levels) - 1 if demand.within is None else topology.level_index(demand.within)
-            steps = self._find_openings(demand, max(0, widest - self.tiers.own))
-            first = next((time for time, opens in steps if opens), None)
+            first = self._find_openings(demand, max(0, widest - self.tiers.own)).first()
             return None if first is None else (first, 0)
         found: tuple[float, int] | None = None
         for kind in (demand.gpu_type,) if demand.gpu_type else topology.gpu_types:
@@ -266,95 +304,15 @@ class Forecast:
                 found = begin, free - demand.gpus
         return found
 
-    def _ends(self, gone: frozenset[str]) -> Iterator[tuple[float, Placement]]:
-        """Of those who run, the soonest first, without some."""
-        jobs = self.view.job
-        for end, _, job_id in self.memory.ends_in_order:
-            if job_id not in gone:
-                placement = jobs(job_id).placement
-                if placement is not None:
-                    yield end, placement
-
-    def _find_openings(self, demand: Demand, tier: int) -> Iterator[Step]:
-        """The soonest first, as they are when the first of them is asked for."""
-        view, level = self.view, self.tiers.own + tier
-        topology = view.topology
-        top = level == len(topology.levels) - 1
-        kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
+    def _find_openings(self, demand: Demand, tier: int) -> Openings:
+        """As they are now."""
+        view, tiers, now = self.view, self.tiers, self.now
+        ends, gone, jobs = iter(self.memory.ends_in_order), frozenset(self._leaving), view.job
         if demand.where is not None and demand.among is not None:
-            yield from self._openings_among(demand, level, topology.among(demand.among))
-            return
-        if tier and any(self.tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
-            yield from self._openings_by_shape(demand.gpus, tier, kinds)
-            return
-        pools = {kind: pool for kind in kinds if (pool := view.free.pools.get(kind)) is not None}
-        open_now = sum(pool.domains_with(level, demand.gpus).bit_count() for pool in pools.values())
-        free = {kind: [pool.total] if top else list(pool.counts[level]) for kind, pool in pools.items()}
-        ends = self._ends(frozenset(self._leaving))
-        for _ in range(open_now):
-            yield self.now, True
-        machines, gpus = topology.machines, demand.gpus
-        for end, placement in ends:
-            for index, mask in placement.slices:
-                machine = machines[index]
-                counts = free.get(machine.gpu_type)
-                if counts is not None:
-                    domain = machine.domains[tier]
-                    before = counts[domain]
-                    counts[domain] = after = before + mask.bit_count()
-                    if before < gpus <= after:
-                        yield end, True
-            yield end, False
-
-    def _openings_by_shape(self, gpus: int, tier: int, kinds: Sequence[str]) -> Iterator[Step]:
-        """Of a gang that no machine holds: when a domain has as few machines for it as can be, each with an even share
-        of it free. So many GPUs here and there in the domain are another thing: every machine more is a slower step."""
-        topology, masks = self.view.topology, list(self.view.free.masks)
-        least = {kind: self.tiers.machines_for(gpus, kind) for kind in kinds}
-        ends = self._ends(frozenset(self._leaving))
-        up = ~sum(1 << machine for machine in self.view.down)
-        fit: dict[tuple[str, int], int] = {}  # machines of a domain that have a share free
-        for kind, count in least.items():
-            share = self.view.free.pools[kind].domains_with(self.tiers.own, -(-gpus // count)) & up
-            for domain in topology.domains[self.tiers.own + tier] if share else ():
-                fit[kind, domain.index] = (share >> domain.start & (1 << domain.stop - domain.start) - 1).bit_count()
-        for _ in range(sum(inside // least[kind] for (kind, _), inside in fit.items())):
-            yield self.now, True
-        free: dict[int, int] = {}
-        for end, placement in ends:
-            for index, mask in placement.slices:
-                machine, seen = topology.machines[index], free.get(index)
-                before = masks[index].bit_count() if seen is None else seen
-                free[index] = after = before + mask.bit_count()
-                needs = least.get(machine.gpu_type)
-                if needs is not None and before * needs < gpus <= after * needs:
-                    key = (machine.gpu_type, machine.domains[tier])
-                    fit[key] = fit.get(key, 0) + 1
-                    if fit[key] % needs == 0:
-                        yield end, True
-            yield end, False
-
-    def _openings_among(self, demand: Demand, level: int, allowed: int) -> Iterator[Step]:
-        """The same, of the machines it may run on."""
-        view = self.view
-        topology = view.topology
-        kinds = (demand.gpu_type,) if demand.gpu_type else topology.gpu_types
-        free: dict[tuple[str, int], int] = {}
-        for machine in topology.machines:
-            if machine.gpu_type in kinds and allowed >> machine.index & 1:
-                key = (machine.gpu_type, topology.domain_of(machine.index, level).index)
-                free[key] = free.get(key, 0) + view.free.masks[machine.index].bit_count()
-        ends = self._ends(frozenset(self._leaving))
-        for count in free.values():
-            if count >= demand.gpus:
-                yield self.now, True
-        for end, placement in ends:
-            for index, mask in placement.slices:
-                machine = topology.machines[index]
-                if machine.gpu_type in kinds and allowed >> index & 1:
-                    key = (machine.gpu_type, topology.domain_of(index, level).index)
-                    before = free[key]
-                    free[key] += mask.bit_count()
-                    if before < demand.gpus <= free[key]:
-                        yield end, True
-            yield end, False
+            return OpeningsAmong(ends, gone, jobs, now, view.free, tiers, demand, tier,
+                                 view.topology.among(demand.among))  # fmt: skip
+        kinds = (demand.gpu_type,) if demand.gpu_type else view.topology.gpu_types
+        if tier and any(tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
+            return OpeningsByShape(ends, gone, jobs, now, view.free, frozenset(view.down), tiers, demand.gpus, tier,
+                                   kinds)  # fmt: skip
+        return OpeningsByCount(ends, gone, jobs, now, view.free, tiers, demand, tier)

@@ -8,13 +8,14 @@ taken out of them: who has accepted is passed over by name.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Container, Iterator, Sequence
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
 from dally.core.policy import View
-from dally.core.ranking import Entry, Key, Rank
+from dally.core.ranking import Entry
 
 
 class Lane:
@@ -77,12 +78,21 @@ class Lane:
 
     def first(self, stage: int, but: Container[str]) -> Entry | None:
         """First in the order among the jobs of this stage and later ones, without some."""
-        heads = [head for order in self._order[stage:] if (head := _first(order, but)) is not None]
-        return min(heads) if heads else None
+        best: Entry | None = None
+        for order in self._order[stage:]:
+            head = _first(order, but) if order else None
+            if head is not None and (best is None or head < best):
+                best = head
+        return best
 
     def oldest(self, but: Container[str]) -> float:
         """When the job that has starved longest last got or lost GPUs."""
-        return float(min(since for ages in self._age if (since := _oldest(ages, but)) is not None))
+        best = math.inf
+        for ages in self._age:
+            since = _oldest(ages, but) if ages else None
+            if since is not None and since < best:
+                best = since
+        return best
 
 
 def _first(order: list[Entry], but: Container[str]) -> Entry | None:
@@ -105,9 +115,11 @@ class Lanes:
     def __init__(self, view: View, stages: int) -> None:
         self._view, self._stages = view, stages
         self._lanes: dict[Demand, Lane] = {}
+        self.version = 0  # raised when somebody comes or goes
         self.left: dict[str, float] = {}  # who left the queue since it was last cleared, and since when it had starved
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
+        self.version += 1
         lane = self._lanes.get(job.demand)
         if lane is None:
             lane = self._lanes[job.demand] = Lane(job.demand, self._stages)
@@ -116,6 +128,7 @@ class Lanes:
             lane.told.add(job.id)
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
+        self.version += 1
         lane = self._lanes[job.demand]
         self.left[job.id] = lane.drop(entry)
         lane.told.discard(job.id)
@@ -130,8 +143,7 @@ class Lanes:
 
     def __iter__(self) -> Iterator[Lane]:
         """In the order of the view, which does not depend on when this index was made."""
-        return (self._lanes[demand] for demand in self._view.waiting.buckets)
+        return iter(self.in_order())
 
-
-def key_of(job: ActiveJob, rank: Rank) -> Key:
-    return (rank.base, rank.then, rank.tie, job.number)
+    def in_order(self) -> list[Lane]:
+        return [self._lanes[demand] for demand in self._view.waiting.buckets]

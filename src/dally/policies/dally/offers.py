@@ -29,11 +29,11 @@ from dally.core.journal import Entry
 from dally.core.plan import Demand, Extend, Migrate, Plan, Preempt, Start, Wait, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place
-from dally.core.ranking import Rank
+from dally.core.ranking import Key, Rank
 from dally.core.reasons import Reason, Token
 from dally.core.states import State
 from dally.core.units import show_time
-from dally.policies.dally.lanes import Lane, Lanes, key_of
+from dally.policies.dally.lanes import Lane, Lanes
 from dally.policies.dally.remembered import Histories
 from dally.policies.dally.tiers import Tiers
 from dally.policies.dally.timers import NO_LIMIT, Timers
@@ -61,12 +61,17 @@ class Offers:
     def __init__(self, tiers: Tiers, timers: Timers, lease: float, view: View) -> None:
         self.tiers, self.timers, self.lease = tiers, timers, lease
         self.lanes = Lanes(view, tiers.count)
+        self.steady: Steady | None = None  # what the last round led to that gave nobody any GPUs
         view.waiting.watch(self.lanes)
 
     def rank(self, view: View, memory: Histories, job: ActiveJob, now: float) -> Rank:
         """Lower Nw_sens first; then fewest GPUs held, longest starving, order of arrival."""
+        first, held, tie, _ = self.key(view, job, now)
+        return Rank(first, 0.0, held, 0.0, tie)
+
+    def key(self, view: View, job: ActiveJob, now: float) -> Key:
         held = float(job.gpus) if job.state is State.RUNNING else 0.0
-        return Rank(network_sensitivity(view, job, now), then=held, tie=(job.last_change,))
+        return network_sensitivity(view, job, now), held, (job.last_change,), job.number
 
     def hear(self, view: View, memory: Histories, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         """Offers that somebody else made and that were taken from the queue just now count as well."""
@@ -77,6 +82,7 @@ class Offers:
                     tier = self.tiers.of(entry.placement)
                     demand = view.job(entry.job).demand
                     self.timers.accepted(memory, demand, tier, now - left[entry.job], now)
+                    self.steady = None
             left.clear()
         return ()
 
@@ -84,7 +90,63 @@ class Offers:
         if not view.waiting.buckets and not view.preemptible.buckets:
             return []
         self.tiers.follow(view)
+        steady = self.steady
+        if steady is not None and steady.holds(self, view, memory, now):
+            plan = steady.plan_again(self, view, now)
+            if plan is not None:
+                return plan
         return _Round(self, view, memory, now).plan()
+
+
+class Steady:
+    """The end of a round that gave nobody any GPUs and told no job anything of its own. As long as the same jobs wait,
+    the same GPUs are free and no timer runs out or is tuned, another one ends likewise."""
+
+    __slots__ = ("_begin", "_changes", "_lanes", "_layout", "_least", "_memory", "_rooms", "_until", "_version",
+                 "_waits", "_wake")  # fmt: skip
+
+    def __init__(self, made: _Round, until: float, wake: float, waits: list[Wait], rooms: list[int],
+                 least: list[tuple[float, ...]]) -> None:  # fmt: skip
+        lanes = made.lanes
+        self._memory, self._version = made.memory, made.rules.lanes.version
+        self._changes, self._layout = made.changes, made.view.layout
+        self._begin, self._until, self._wake = made.now, until, wake
+        self._waits, self._lanes, self._rooms, self._least = waits, lanes, rooms, least
+
+    def holds(self, rules: Offers, view: View, memory: Histories, now: float) -> bool:
+        return (self._changes == view.free.changes and self._version == rules.lanes.version
+                and self._begin <= now < self._until and self._layout == view.layout
+                and self._memory is memory)  # objects  # fmt: skip
+
+    def plan_again(self, rules: Offers, view: View, now: float) -> Plan | None:
+        """The same again, with a longer lease for whose lease has ended; None where that takes a round."""
+        plan: Plan = []
+        if view.preemptible.buckets:
+            if len(view.preemptible) > 1:
+                return None
+            for bucket in view.preemptible.buckets.values():
+                job = bucket.job(0)
+                if not self._keeps(rules.tiers, view.free, job, now):
+                    return None
+                plan.append(Extend(job.id, rules.lease))
+        plan += self._waits
+        if self._wake < math.inf:
+            plan.append(WakeAt(self._wake))
+        return plan
+
+    def _keeps(self, tiers: Tiers, free: FreeGpus, job: ActiveJob, now: float) -> bool:
+        """Whether a job whose lease has ended wins its GPUs back, seen at once: they are on one machine, so nothing is
+        nearer, and nobody who waits would take what is free together with them."""
+        held = job.placement
+        if held is None or len(held.slices) > 1 or job.demand.where is not None or len(free.pools) > 1:
+            return False
+        machine = held.slices[0][0]
+        for pool in free.pools.values():
+            for at, lane in enumerate(self._lanes):
+                room = tiers.nearest_with(pool, lane.demand.gpus, self._rooms[at], machine, held.gpus)
+                if room == 0 or (room > 0 and lane.oldest(()) + self._least[at][room - 1] <= now):
+                    return False
+        return True
 
 
 class _Round:
@@ -93,7 +155,9 @@ class _Round:
     def __init__(self, rules: Offers, view: View, memory: Histories, now: float) -> None:
         self.rules, self.view, self.memory, self.now = rules, view, memory, now
         self.tiers, self.timers = rules.tiers, rules.timers
-        self.open = list(rules.lanes)  # lanes with room for somebody: GPUs only get fewer in the course of a round
+        self.changes = view.free.changes
+        self.lanes = rules.lanes.in_order()
+        self.open = self.lanes  # lanes with room for somebody: GPUs only get fewer in the course of a round
         self.found: dict[Demand, tuple[int, Place | None, int]] = {}  # room, first taker and the tier it takes
         self.taken: dict[Demand, set[str]] = {}  # who has accepted, and is still in its lane
         self.preempted: list[ActiveJob] = []
@@ -108,22 +172,39 @@ class _Round:
             for job in ended:
                 assert job.placement is not None
                 free.give(job.placement)
-            turns = [(key_of(job, self.rules.rank(self.view, self.memory, job, self.now)), job)
-                     for job in reversed(ended)]  # fmt: skip
+            turns = list(reversed(ended))
             while True:
                 taker = self._first_taker(free)
-                if turns and (taker is None or turns[-1][0] < taker[0][:4]):
-                    plan.append(self._lease_ended(free, turns.pop()[1]))
+                if turns and (taker is None or self.rules.key(self.view, turns[-1], self.now) < taker[0][:4]):
+                    plan.append(self._lease_ended(free, turns.pop()))
                 elif taker is not None:
                     plan.append(self._starts(free, taker[0][4], taker[1]))
                 else:
                     break
-            lanes = [lane for lane in self.rules.lanes if len(lane) > len(self.taken.get(lane.demand, ()))]
-            plan += self._reasons(free, lanes)
+            lanes = [lane for lane in self.lanes if len(lane) > len(self.taken.get(lane.demand, ()))]
+            changed = any(type(action) is not Extend for action in plan)
+            reasons = self._reasons(free, lanes)
+            plan += reasons
             wake = self._next_expiry(free, lanes)
+            if not changed:
+                self._note_steady(free, reasons, wake)
         if wake < math.inf:
             plan.append(WakeAt(wake))
         return plan
+
+    def _note_steady(self, free: FreeGpus, reasons: list[Wait], wake: float) -> None:
+        """Nothing is given but what was held: as far as demands are concerned, all is said."""
+        plain = all(lane.demand.where is None for lane in self.lanes)
+        if not plain or any(type(wait.who) is str for wait in reasons):
+            self.rules.steady = None
+            return
+        until, rooms, least = wake, [], []
+        for lane in self.lanes:
+            until = min(until, self.timers.changes_at(self.memory, lane.demand, self.now))
+            room = self.tiers.nearest(free, lane.demand)
+            rooms.append(self.tiers.count if room is None else room)
+            least.append(_least_from(self._waits(lane.demand)))
+        self.rules.steady = Steady(self, until, wake, reasons, rooms, least)
 
     # --- offers -------------------------------------------------------------------------------------------
 
@@ -140,7 +221,7 @@ class _Round:
             if found is None or found[0] != room:
                 found = self.found[lane.demand] = (room, *self._taker_of(lane, room))
             place = found[1]
-            if place is not None and (best is None or place[:4] < best[0][:4]):
+            if place is not None and (best is None or place < best[0]):  # numbers differ
                 best = (place, found[2])
         self.open = still
         return best
@@ -215,6 +296,8 @@ class _Round:
 
     def _told(self, lane: Lane) -> list[ActiveJob]:
         """Jobs of a lane that have a reason of their own and still wait, in order of arrival."""
+        if not lane.told:
+            return []
         reasons, taken = self.view.reasons, self.taken.get(lane.demand, ())
         lane.told.difference_update([job_id for job_id in lane.told if job_id not in reasons])
         return sorted((self.view.job(job_id) for job_id in lane.told if job_id not in taken), key=_number)
@@ -257,7 +340,8 @@ class _Round:
         Where nothing is free at any tier a timer changes nothing; where something is, all who would take it have.
         """
         oldest = {job.demand: self.now for job in self.preempted}
-        oldest.update((lane.demand, lane.oldest(self.taken.get(lane.demand, ()))) for lane in lanes)
+        for lane in lanes:
+            oldest[lane.demand] = lane.oldest(self.taken.get(lane.demand, ()))
         wake = math.inf
         for demand, since in oldest.items():
             room = self.tiers.nearest(free, demand)

@@ -15,21 +15,26 @@ AGEING = 0.1  # of its wait is taken off a job's size: after ten times what it n
 
 def weight(gpus: int, waiting: int, breadth: float) -> float:
     """What a second of a gang counts where so many wait."""
-    return float(min(gpus, 1 + waiting) ** breadth)
+    return power(min(gpus, 1 + waiting), breadth)
+
+
+def power(count: int, breadth: float) -> float:
+    """1, as a rule, changes nothing, and need not be worked out."""
+    return float(count) if breadth == 1.0 else float(count**breadth)
 
 
 def aged(size: float, waited: float, gpus: int, weight: float, breadth: float, declares: bool) -> float:
     """Its place in the order. Who declares nothing has size 0 when it comes: an hour of waiting is an hour then, or the
     widest of the newcomers would go first, and what it has had counts by all its GPUs, however few wait."""
     if not declares:
-        return float(gpus**breadth) * size - AGEING * waited
+        return power(gpus, breadth) * size - AGEING * waited
     return weight * (size - AGEING * waited)
 
 
 def rank(size: float, since: float, gpus: int, breadth: float, declares: bool) -> Rank:
     """The same as a line over time, among jobs of one demand, which weigh alike: a plan weighs demands against each
     other anew."""
-    return Rank((size if declares else float(gpus**breadth) * size) + AGEING * since, -AGEING)
+    return Rank((size if declares else power(gpus, breadth) * size) + AGEING * since, -AGEING)
 
 
 def starved(waited: float, left: float, lease: float) -> bool:

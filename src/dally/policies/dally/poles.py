@@ -34,6 +34,11 @@ class LongPoles:
         self._share, self._given = int(gpus * SHARE), 0
         self._poles: tuple[dict[str, float], int] | None = None
 
+    @property
+    def looked(self) -> bool:
+        """Whether somebody has asked who of the running ones are poles."""
+        return self._poles is not None
+
     def _running(self) -> tuple[dict[str, float], int]:
         """Running poles with the time they have left, and the GPUs they leave to others. The first who asks does so
         before the plan has changed anything."""

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
 
-# less its seconds left and its number, which put the hindmost first; which of its slices, the job, its GPUs there
-Holder = tuple[float, int, int, ActiveJob, int]
+
+class Victims:
+    """Running jobs that may lose their GPUs, the hindmost first."""
+
+    def next(self) -> ActiveJob | None:
+        raise NotImplementedError
+
+    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
+        """From now on those with GPUs in some domains of a tier will do; others may still come."""
 
 
-class _Domain:
+class Domain:
     """What taking the hindmost jobs of a domain comes to, as far as they have been looked at."""
 
-    __slots__ = ("chosen", "lost", "need", "seen")
+    __slots__ = ("chosen", "index", "lost", "need", "seen")
 
-    def __init__(self, seen: int, need: int) -> None:
-        self.seen, self.need = seen, need
+    def __init__(self, index: int, seen: int, need: int) -> None:
+        self.index, self.seen, self.need = index, seen, need
         self.lost = 0  # GPUs of those chosen, here or elsewhere
         self.chosen: list[ActiveJob] = []
 
@@ -32,111 +39,84 @@ class Best:
         self.lost = 0
         self.seen = 0
 
-
-def fewest_lost_of(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, holders: Mapping[int, list[Holder]],
-                   may_lose: Callable[[ActiveJob, float], bool]) -> None:  # fmt: skip
-    """The same of jobs that are known by domain: all that could lose GPUs there, in any order."""
-    pool = free.pools[kind]
-    top = level == len(free.topology.levels) - 1
-    first: tuple[float, int, int] | None = None  # the hindmost job of the best domain
-    for index, there in holders.items():
-        there.sort(key=_place)
-        need = gpus - (pool.total if top else pool.counts[level][index])
-        lost, seen = 0, None
-        chosen: list[ActiveJob] = []
-        for minus, number, at, victim, held in there:
-            if chosen and chosen[-1] is victim:  # objects
-                need -= held
-            elif may_lose(victim, -minus):
-                seen = seen or (minus, number, at)
-                if need > 0:
-                    chosen.append(victim)
-                    lost += victim.gpus
-                need -= held
-            if seen is not None and need <= 0:
-                break
-        if seen is None or need > 0:
-            continue
-        if best.chosen is None or lost < best.lost or (lost == best.lost and first is not None and seen < first):
-            best.chosen, best.lost, first = chosen, lost, seen
+    def after(self, domain: Domain) -> bool:
+        """Whether a domain is better, or, where it is not full yet, could be."""
+        if self.chosen is None:
+            return True
+        lost = domain.lost + max(0, domain.need)
+        return lost < self.lost or (lost == self.lost and domain.seen < self.seen)
 
 
-def _place(holder: Holder) -> tuple[float, int, int]:
-    return holder[:3]
-
-
-def fewest_lost(best: Best, free: FreeGpus, held: FreeGpus, gpus: int, kind: str, level: int,
-                victims: Iterable[ActiveJob]) -> None:  # fmt: skip
-    """Of the victims, the hindmost first, those of one domain whose GPUs with what is free there are enough; `held` has
-    the GPUs of all of them, and may have more. Nobody is looked at once no domain can be better than the best."""
-    pool, taken = free.pools[kind], held.pools[kind]
-    own = free.topology.machine_level
-    machines = free.topology.machines
-    top = level == len(free.topology.levels) - 1
-    limit = best.lost if best.chosen is not None else None
-    able = unseen = 1 if top else _could_be_better(pool, taken, gpus, level, limit)
-    if not able:
-        return
+def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, able: int, victims: Victims) -> None:
+    """Of the victims, those of one domain whose GPUs with what is free there are enough; `able`: a bit set of those
+    where all of them would be. Nobody is looked at once no domain can be better than the best."""
+    machines, tier = free.topology.machines, level - free.topology.machine_level
+    pool, top = free.pools[kind], level == len(free.topology.levels) - 1
+    unseen = _fewer(pool, able, gpus, level, best)  # domains that could be better, and nobody there was looked at
     best.seen = -1  # of another GPU type: who comes to as much is not better
-    domains: dict[int, _Domain] = {}
-    matter: dict[int, _Domain] = {}  # of these, the ones that are not full and could be better
-    for victim in victims:
-        assert victim.placement is not None
-        touched: list[int] = []
+    matter: dict[int, Domain] = {}  # those that were looked at, are not full and could be better
+    seen = 0
+    while unseen or matter:
+        victim = victims.next()
+        if victim is None or victim.placement is None:
+            return
+        touched: list[Domain] = []
         for machine, mask in victim.placement.slices:
             at = machines[machine]
+            index = at.domains[tier]
             if at.gpu_type != kind:
                 continue
-            index = at.domains[level - own]
-            domain = domains.get(index)
+            domain = matter.get(index)
             if domain is None:
-                have = pool.total if top else pool.counts[level][index]
-                domain = domains[index] = _Domain(len(domains), gpus - have)
-                if able >> index & 1:
-                    matter[index] = domain
-                    unseen &= ~(1 << index)
-            if index not in matter:
-                continue
-            if not touched or touched[-1] != index:
-                touched.append(index)
+                if not unseen >> index & 1:
+                    continue
+                unseen ^= 1 << index
+                domain = matter[index] = Domain(index, seen, gpus - (pool.total if top else pool.counts[level][index]))
+                seen += 1
+            if not touched or touched[-1] is not domain:  # objects
+                touched.append(domain)
                 if domain.need > 0:
                     domain.chosen.append(victim)
                     domain.lost += victim.gpus
             domain.need -= mask.bit_count()
         better = False
-        for index in touched:
-            domain = matter[index]
-            beats = _beats(best, domain)
-            if domain.need <= 0 or not beats:
-                del matter[index]
-            if domain.need <= 0 and beats:
+        for domain in touched:
+            could = best.after(domain)
+            if domain.need <= 0 or not could:
+                del matter[domain.index]
+            if domain.need <= 0 and could:
                 best.chosen, best.lost, best.seen = domain.chosen, domain.lost, domain.seen
                 better = True
         if better:
-            matter = {index: each for index, each in matter.items() if _beats(best, each)}
-            if unseen:
-                unseen &= _could_be_better(pool, taken, gpus, level, best.lost)
-        if not matter and not unseen:
-            return
+            matter = {index: domain for index, domain in matter.items() if best.after(domain)}
+            unseen = _fewer(pool, unseen, gpus, level, best)
+            if not unseen:
+                victims.only(matter, tier)
 
 
-def _beats(best: Best, domain: _Domain) -> bool:
-    """Whether a domain is better than the best, or, where it is not full yet, could be."""
-    if best.chosen is None:
-        return True
-    lost = domain.lost + max(0, domain.need)
-    return lost < best.lost or (lost == best.lost and domain.seen < best.seen)
+def free_by_domain(free: FreeGpus, kind: str, level: int) -> list[int]:
+    """Free GPUs by domain of a level, to add to."""
+    pool = free.pools[kind]
+    return [pool.total] if level == len(free.topology.levels) - 1 else list(pool.counts[level])
 
 
-def _could_be_better(pool: Pool, taken: Pool, gpus: int, level: int, lost: int | None) -> int:
-    """Bit set of the domains of a level that hold so many GPUs, free or to be taken, and where fewer than `lost` must
-    be taken."""
+def able_to_open(pool: Pool, taken: Pool, gpus: int, level: int) -> int:
+    """Bit set of the domains of a level that hold so many GPUs, free or to be taken."""
+    if level == len(pool.at_least) - 1:
+        return 1
     free_sets, taken_sets = pool.at_least[level], taken.at_least[level]
     found = 0
-    for have in range(0 if lost is None else max(0, gpus - lost + 1), min(gpus, len(free_sets))):
+    for have in range(min(gpus, len(free_sets))):
         roomy = free_sets[have]
         if not roomy:
             break
         if gpus - have < len(taken_sets):
             found |= roomy & taken_sets[gpus - have]
     return found
+
+
+def _fewer(pool: Pool, domains: int, gpus: int, level: int, best: Best) -> int:
+    """Of a bit set of domains, those where fewer GPUs must be taken than the best loses."""
+    if best.chosen is None:
+        return domains
+    return domains & pool.domains_with(level, max(0, gpus - best.lost + 1))

@@ -22,9 +22,12 @@ def tell(tiers: Tiers, memory: ValueMemory, job: ActiveJob, said: Declined, befo
     """Its own reason; None where it was told as much. The evidence: the tier it waits for, the one it was offered, and
     when the first is expected or for how long it waits as somebody says."""
     tier, offered = tiers.names[said.tier], tiers.names[said.offered]
+    until = said.until if said.until < math.inf else None
+    if said.expected is not None and before is not None and before.evidence[:2] == (tier, offered) and _about(
+            before.until, until, job.last_change):  # fmt: skip
+        return None
     wants = f"for one {tier}" if said.tier < said.offered else "for fewer machines of it"
     begin = f"offered {job.gpus} GPUs of one {offered}, it waits {wants}, "
-    until = said.until if said.until < math.inf else None
     if said.expected is None:
         wait = said.until - job.last_change
         owner = job.demand.where is not None and job.demand.wait is not None
@@ -33,8 +36,6 @@ def tell(tiers: Tiers, memory: ValueMemory, job: ActiveJob, said: Declined, befo
         sentence = f"{begin}{long}, as {'its owner' if owner else 'the option waits'} says"
         return Wait(job.id, Reason(Token.WAITING_FOR_LOCALITY, sentence, until, evidence))
     evidence = (tier, offered, said.expected if said.expected < math.inf else NO_LIMIT)
-    if before is not None and before.evidence[:2] == evidence[:2] and _about(before.until, until, job.last_change):
-        return None
     foreseen = f"expected in {show_time(said.expected - now)}" if said.expected < math.inf else "nobody can say when"
     sentence = f"{begin}{foreseen}{_record(memory, job, said.tier)}"
     if said.slower > 1.0:

@@ -30,6 +30,9 @@ class Tiers:
         self.own = topology.machine_level
         self.count = len(topology.levels) - self.own
         self.names = [level.name for level in topology.levels[self.own :]]
+        # by machine: its GPU type and, per tier, the domain it is in
+        self.kinds = [machine.gpu_type for machine in topology.machines]
+        self.domains = [[machine.domains[tier] for machine in topology.machines] for tier in range(self.count)]
         self._layout: int | None = None  # the one of the view that was measured
         self._measure(frozenset())
 
@@ -99,6 +102,16 @@ class Tiers:
             if gpus < len(sets) and sets[gpus]:
                 return tier
         return self.count - 1
+
+    def nearest_with(self, pool: Pool, gpus: int, nearest: int, machine: int, more: int) -> int:
+        """The same where so many GPUs more were free on a machine: `nearest` is what it is without them; no tier: as
+        many as there are."""
+        for tier in range(min(nearest, self.count - 1)):
+            if pool.counts[self.own + tier][self.domains[tier][machine]] + more >= gpus:
+                return tier
+        if nearest < self.count:
+            return nearest
+        return self.count - 1 if pool.total + more >= gpus else -1
 
     def of(self, placement: Placement) -> int:
         return max(0, placement.level(self.topology) - self.own)

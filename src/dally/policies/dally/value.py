@@ -6,7 +6,8 @@ of all proportion.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, Final
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
@@ -17,17 +18,17 @@ from dally.core.ranking import Rank
 from dally.core.states import State
 from dally.policies.dally import order
 from dally.policies.dally.behind import Behind
-from dally.policies.dally.dealing import FREES, Dealing
+from dally.policies.dally.dealing import Dealing, frees
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.forecast import Forecast, ValueMemory
+from dally.policies.dally.offered import Offered
 from dally.policies.dally.tiers import Tiers
-from dally.policies.dally.waiting import Waits
+from dally.policies.dally.waiting import Declined, Waits
 from dally.policies.preempting import Preempting
 
-_RUNS = (ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored)
-_ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
-_QUEUES = (ev.Yielded, ev.StartFailed, ev.Interrupted, ev.Released)
-_PLACES = (Start, Migrate, Resize)
+_RUNS: Final = frozenset({ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored})
+_ENDS: Final = frozenset({ev.Finished, ev.Failed, ev.Cancelled})
+_QUEUES: Final = frozenset({ev.Yielded, ev.StartFailed, ev.Interrupted, ev.Released})
 
 
 class Value:
@@ -37,6 +38,7 @@ class Value:
                  preempt: Preempting = "free", breadth: float = 1.0) -> None:  # fmt: skip
         self.tiers, self.lease, self.waits, self.preempt, self.breadth = tiers, lease, waits, preempt, breadth
         self._examples = Examples(view.topology, tiers)
+        self.offers = Offered(tiers)
         self._forecast: Forecast | None = None
         self.behind = Behind(view, tiers)
         view.preemptible.watch(self.behind)
@@ -59,32 +61,33 @@ class Value:
     def hear(self, view: View, memory: ValueMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         self.tiers.follow(view)
         forecast = self.forecast(view, memory, now)
-        ended: list[ev.Finished | ev.Failed | ev.Cancelled] = []
+        ended: list[Any] = []
         for entry in entries:
-            if isinstance(entry, _RUNS):
-                forecast.runs(view.job(entry.job))
-            elif isinstance(entry, _ENDS):
+            kind = type(entry)
+            if kind in _RUNS:
+                forecast.runs(view.job(_named(entry)))
+            elif kind in _ENDS:
                 ended.append(entry)
+            elif kind in _QUEUES:
+                job = view.job(_named(entry))
+                if job.state is State.WAITING:
+                    forecast.queued(job)
             elif isinstance(entry, ev.Arrived):
                 job = view.job(entry.job.id)
                 if job.state is State.WAITING:
                     forecast.queued(job)
                 forecast.arrived(job)
-            elif isinstance(entry, _QUEUES):
-                job = view.job(entry.job)
-                if job.state is State.WAITING:
-                    forecast.queued(job)
-            elif isinstance(entry, _PLACES):  # somebody else's decision
+            elif isinstance(entry, (Start, Migrate, Resize)):  # somebody else's decision
                 job = view.job(entry.job)
                 forecast.got_gpus(job, entry.placement)
                 if job.speed > 0:
                     forecast.runs(job)
-            elif isinstance(entry, Preempt):
-                forecast.left_gpus(view.job(entry.job))
-            elif isinstance(entry, ev.Held):
-                forecast.held(view.job(entry.job))
+            elif kind is Preempt:
+                forecast.left_gpus(view.job(_named(entry)))
+            elif kind is ev.Held:
+                forecast.held(view.job(_named(entry)))
         for entry in ended:  # what they teach counts from the next one on
-            forecast.ended(view.job(entry.job), finished=isinstance(entry, ev.Finished))
+            forecast.ended(view.job(_named(entry)), finished=type(entry) is ev.Finished)
         return ()
 
     def plan(self, view: View, memory: ValueMemory, now: float) -> Plan:
@@ -97,18 +100,25 @@ class Value:
             if memory.starves:
                 memory.starves = ""
             self.told.clear()
-            if not memory.apart or not any(isinstance(event, FREES) for event in view.news):
+            if not memory.apart or not frees(view.news):
                 return []
         return Dealing(self, view, forecast, now).plan()
 
-    def untell(self, view: View, still: Container[str], reasons: Mapping[Demand, Wait]) -> list[Wait]:
-        """Jobs whose own reason no longer holds say what their demand says. `still`: who declines or starts."""
+    def untell(self, view: View, started: Set[str], waits: Sequence[tuple[ActiveJob, Declined]],
+               reasons: Mapping[Demand, Wait]) -> list[Wait]:  # fmt: skip
+        """Jobs whose own reason no longer holds, since they neither start nor decline, say what their demand says."""
         if not self.told:
             return []
         self.told -= {job_id for job_id in self.told if not _declines(view, job_id)}
-        jobs = [view.job(job_id) for job_id in self.told if job_id not in still]
+        still = {job.id for job, _ in waits}
+        jobs = [view.job(job_id) for job_id in self.told if job_id not in still and job_id not in started]
         return [Wait(job.id, reasons[job.demand].reason) for job in sorted(jobs, key=lambda job: job.number)
                 if job.demand in reasons]  # fmt: skip
+
+
+def _named(entry: Any) -> str:
+    """The job of an entry of which only the kind is known."""
+    return str(entry.job)
 
 
 def _declines(view: View, job_id: str) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from dally.core.active import ActiveJob
 from dally.core.placement import Placement
@@ -28,16 +28,19 @@ IDLE = 1 / 8  # u: the part of declined GPUs that stands idle meanwhile
 FULL = 1 / 3  # ρ counts for no more: what is less than three times as slow is left to the forecast
 
 
-class Declined(NamedTuple):
+class Declined:
     """The job prefers to wait for a tier until a time."""
 
-    tier: int
-    offered: int
-    until: float  # ∞: until it gets what it waits for
-    expected: float | None  # when the tier opens; None: somebody says how long it waits, and nobody has looked
-    slower: float = 1.0  # times as long as there it would run on what it was offered
-    longer: float = 0.0  # seconds more
-    others: float = 0.0  # seconds by which that would put off everybody else, in sum
+    __slots__ = ("expected", "longer", "offered", "others", "slower", "tier", "until")
+
+    def __init__(self, tier: int, offered: int, until: float, expected: float | None, slower: float = 1.0,
+                 longer: float = 0.0, others: float = 0.0) -> None:  # fmt: skip
+        self.tier, self.offered = tier, offered
+        self.until = until  # ∞: until it gets what it waits for
+        self.expected = expected  # when the tier opens; None: somebody says how long it waits, and nobody has looked
+        self.slower = slower  # times as long as there it would run on what it was offered
+        self.longer = longer  # seconds more
+        self.others = others  # seconds by which that would put off everybody else, in sum
 
 
 class Waiting:

@@ -15,6 +15,8 @@ OVERDUE: Final = 0.3  # spread assumed for a job that outlasts its declaration w
 FEW: Final = 5  # ended jobs that the mean of all demands counts for against those of one demand
 _POINTS: Final = 160
 _FROM, _TO = -4.0, 6.0  # standard deviations covered by the table
+_ROOM: Final = 1.25  # times that an upper bound of a size leaves it to grow …
+_LITTLE: Final = 60.0  # … and seconds
 
 
 class Left(NamedTuple):
@@ -55,22 +57,34 @@ def size_of_declared(spread: float, declared: float, done: float) -> float:
     return _between(times, sizes, max(declared, 1.0), done)
 
 
-def mean_of_ended(finished: int, log_work: float, log_work_squared: float, count: int, total: float,
-                  done: float) -> float:  # fmt: skip
-    """Mean work left, by jobs that have ended: all of them, and those of the same demand."""
-    spread, median = _of_ended(finished, log_work, log_work_squared, count, total)
-    times, _, means = table(spread)
-    return _between(times, means, median, done)
+class Ended:
+    """Mean work left of the jobs of a demand, by those that have ended: all of them, and those of the same demand. It
+    is another one only when a job has ended, and asked very often."""
+
+    __slots__ = ("_means", "_median", "_times")
+
+    def __init__(self, finished: int, log_work: float, log_work_squared: float, count: int, total: float) -> None:
+        mean = log_work / finished
+        self._median = math.exp((total + FEW * mean) / (count + FEW))
+        spread = math.sqrt(max(log_work_squared / finished - mean * mean, 0.0))
+        self._times, _, self._means = table(steps(max(spread, OVERDUE)))
+
+    def left(self, done: float) -> float:
+        return _between(self._times, self._means, self._median, done)
 
 
-@lru_cache(maxsize=1024)
-def _of_ended(finished: int, log_work: float, log_work_squared: float, count: int, total: float) -> tuple[float, float]:
-    """Spread, in steps, and median of the work of a demand, from all ended jobs and those of it: asked for very often,
-    and another one only when a job has ended."""
-    mean = log_work / finished
-    median = math.exp((total + FEW * mean) / (count + FEW))
-    spread = math.sqrt(max(log_work_squared / finished - mean * mean, 0.0))
-    return steps(max(spread, OVERDUE)), median
+def most_of(spread: float, declared: float | None, done: float, speed: float) -> tuple[float, float]:
+    """What orders a job is at most so much while it goes on at this speed, and for how many seconds."""
+    if declared is None:
+        rise, size = 1.0, done
+    else:
+        if spread < EXACT:
+            if done < declared:
+                return declared - done, (declared - done) / speed if speed > 0 else math.inf
+            spread = OVERDUE
+        rise, size = steepest(steps(spread)), size_of_declared(spread, declared, done)
+    most = _ROOM * size + _LITTLE
+    return most, (most - size) / (rise * speed) if rise * speed > 0 else math.inf
 
 
 def steps(spread: float) -> float:
