@@ -22,6 +22,7 @@ from dally.core.units import show_time
 from dally.network.model import NetworkModel, Step
 from dally.simulator.costs import MigrationCost
 from dally.simulator.dependencies import Followers
+from dally.simulator.faults import Faults
 from dally.simulator.running import RunningJob, overlap, uses
 from dally.simulator.slices import Slices, Wheel
 from dally.simulator.workload import Workload
@@ -48,7 +49,7 @@ class SimulatedWorld:
         self.network, self.cost, self.faults, self.sharing = network, rules.cost, rules.faults, rules.sharing
         self.starts = rules.starts
         self._at_once = rules.starts.at_once
-        self._crash_prone = rules.faults.job_mtbf is not None
+        self._crash_prone = rules.faults.job_mtbf is not None or type(rules.faults) is not Faults
         self._checkpointed = rules.faults.checkpoint_interval
         self._queues = rules.queues  # not announced yet
         self._predictor = rules.predictor
