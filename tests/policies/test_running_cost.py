@@ -71,7 +71,7 @@ def split(policy: str, machines: int, queue: int) -> Scheduler:
     return scheduler
 
 
-@pytest.mark.parametrize("policy", ["tiresias", "tiresias[placement=strict]", "tiresias[order=running]", "tiresias[promote=4]"])  # fmt: skip
+@pytest.mark.parametrize("policy", ["tiresias", "tiresias[placement=strict]", "tiresias[order=running]", "tiresias[promote=4]", "tiresias[continuous=true]"])  # fmt: skip
 @pytest.mark.parametrize("event", ["an end", "an arrival"])
 def test_to_look_for_machines_among_jobs_behind_costs_as_many_calls_with_a_thousand_of_them(policy: str, event: str) -> None:
     happens = ev.Finished("r9") if event == "an end" else ev.Arrived(Job("new", 20_002.0, 8, model="vgg16"))
