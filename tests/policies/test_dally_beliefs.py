@@ -9,25 +9,26 @@ import pytest
 
 from dally.core.plan import Demand
 from dally.policies.dally.beliefs import Beliefs
+from dally.policies.dally.remembered import BeliefsMemory
 
 ONE = Demand(1, None)
 
 
 def taught(sigma: float, count: int = 400) -> Beliefs:
-    beliefs, chance = Beliefs(), random.Random(1)
+    beliefs, chance = Beliefs(BeliefsMemory()), random.Random(1)
     for _ in range(count):
         beliefs.learn(ONE, 1000.0, 1000.0 * math.exp(chance.gauss(0.0, sigma)))
     return beliefs
 
 
 def test_as_long_as_all_were_right_what_is_left_is_what_was_declared_less_what_is_done() -> None:
-    for beliefs in (Beliefs(), taught(0.0)):
+    for beliefs in (Beliefs(BeliefsMemory()), taught(0.0)):
         left = beliefs.left(ONE, 1000.0, 300.0)
         assert (left.size, left.mean) == (700.0, 700.0)
 
 
 def test_a_job_beyond_its_declaration_is_not_believed_to_be_through() -> None:
-    left = Beliefs().left(ONE, 1000.0, 1500.0)
+    left = Beliefs(BeliefsMemory()).left(ONE, 1000.0, 1500.0)
     assert left.size > 0 and left.mean > 100
 
 
@@ -64,7 +65,7 @@ def test_the_better_declarations_were_the_more_they_count_against_what_has_been_
 
 
 def test_without_declarations_least_attained_service_orders_and_past_jobs_say_how_long_it_takes() -> None:
-    beliefs = Beliefs()
+    beliefs = Beliefs(BeliefsMemory())
     assert beliefs.left(ONE, None, 50.0) == beliefs.left(Demand(8, None), None, 50.0)
     for _ in range(10):
         beliefs.learn(ONE, None, 300.0)
@@ -76,6 +77,6 @@ def test_without_declarations_least_attained_service_orders_and_past_jobs_say_ho
 @pytest.mark.parametrize("sigma", [0.0, 0.01, 0.5])
 @pytest.mark.parametrize("declared", [None, 0.0, 700.0])
 def test_the_size_alone_is_the_size_of_all_that_is_left(sigma: float, declared: float | None) -> None:
-    for beliefs in (Beliefs(), taught(sigma)):
+    for beliefs in (Beliefs(BeliefsMemory()), taught(sigma)):
         for done in (0.0, 300.0, 700.0, 5000.0):
             assert beliefs.size(declared, done) == beliefs.left(ONE, declared, done).size

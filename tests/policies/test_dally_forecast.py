@@ -16,6 +16,8 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.scheduler import Scheduler
 from dally.network.registry import make_network
+from dally.policies.dally.beliefs import Beliefs
+from dally.policies.dally.ends import Ends
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.forecast import Forecast, ValueMemory
 from dally.policies.dally.tiers import Tiers
@@ -124,12 +126,12 @@ def test_what_is_remembered_is_plain_and_reads_back_the_same() -> None:
     forecast.queued(waiting)
     forecast.expects(waiting, 0, 50.0)
     forecast.ended(scene.job("b", 2), finished=True)
-    scene.memory.learn(Demand(2, "gpu"), 100.0, 130.0)
+    Beliefs(scene.memory).learn(Demand(2, "gpu"), 100.0, 130.0)
     saved = scene.memory.save(TREE)
     again = ValueMemory.load(json.loads(json.dumps(saved, allow_nan=False)), TREE)
     assert again.save(TREE) == saved
     assert again.apart == {"a": True} and again.waits["g"] == scene.memory.waits["g"]
-    assert list(again.latest()) == list(scene.memory.latest())
+    assert list(Ends(again).latest()) == list(Ends(scene.memory).latest())
 
 
 def test_a_gang_that_no_machine_holds_finds_room_where_as_few_machines_as_can_be_have_an_even_share() -> None:

@@ -16,8 +16,9 @@ from dally.core.job import Job
 from dally.core.plan import Start
 from dally.core.topology import Topology
 from dally.policies.dally.arrivals import RECENT, Arrivals
-from dally.policies.dally.forecast import Forecast, ValueMemory
+from dally.policies.dally.forecast import Forecast
 from dally.policies.dally.keeping import Kept
+from dally.policies.dally.remembered import ArrivalsMemory
 from dally.policies.dally.waiting import Waiting
 
 SLOW = "level-penalty[rack=2,cluster=4]"  # two machines of a rack: twice as long
@@ -31,7 +32,8 @@ def start(played: Played, job_id: str) -> tuple[float, int]:
 
 
 def test_the_load_is_that_of_the_last_hundred_arrivals() -> None:
-    seen = Arrivals()
+    memory = ArrivalsMemory()
+    seen = Arrivals(memory)
     for i in range(9):
         seen.arrive(10.0 * i, 80.0)
     assert seen.offered_per_second(100.0) == 0.0  # too few to say
@@ -40,17 +42,17 @@ def test_the_load_is_that_of_the_last_hundred_arrivals() -> None:
     for i in range(RECENT):
         seen.arrive(1000.0 + i, 5.0)
     assert seen.offered_per_second(1100.0) == 5.0
-    assert len(seen.came) == RECENT
+    assert len(memory.came) == RECENT
 
 
 def test_jobs_come_until_five_times_as_long_as_between_two_of_them_nobody_has_come() -> None:
-    memory = Arrivals()
+    memory = Arrivals(ArrivalsMemory())
     assert not memory.go_on(0.0)
     for number in range(3 * RECENT):
         memory.arrive(10.0 * number, 1.0)
     last = 10.0 * (3 * RECENT - 1)
     assert memory.go_on(last + 40.0) and not memory.go_on(last + 60.0)
-    batch = Arrivals()
+    batch = Arrivals(ArrivalsMemory())
     for _ in range(20):
         batch.arrive(5.0, 1.0)
     assert not batch.go_on(5.0)  # it is there
@@ -68,11 +70,11 @@ def test_who_is_through_before_the_kept_gpus_are_needed_may_use_them_and_so_may_
 
 def rule(load: float, *, lasting: bool = True, waiting: int = 1, opens: float = math.inf) -> Waiting:
     """On 8 GPUs, at 1000 s: twenty jobs have come that bring this load; far GPUs are four times as slow."""
-    memory = ValueMemory()
+    arrivals = Arrivals(ArrivalsMemory())
     for i in range(20):
-        memory.arrive(50.0 * i, load * 8 * 1000 / 20)
+        arrivals.arrive(50.0 * i, load * 8 * 1000 / 20)
     forecast = SimpleNamespace(
-        now=1000.0, tiers=SimpleNamespace(gpus=8, scattered=lambda placement: False), memory=memory,
+        now=1000.0, tiers=SimpleNamespace(gpus=8, scattered=lambda placement: False), arrivals=arrivals,
         view=SimpleNamespace(waiting=[None] * waiting),
         run_time=lambda job, placement: 400.0, run_time_at=lambda job, tier: 100.0,
         opening=lambda demand, tier, ahead, within: opens)  # fmt: skip

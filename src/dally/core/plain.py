@@ -6,7 +6,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
@@ -142,6 +142,25 @@ def _first_that_reads(plain: Any, hint: Any, names: Names) -> Any:
         except (TypeError, ValueError, LookupError, AttributeError):
             continue
     raise TypeError(f"{plain!r} is none of {hint}")
+
+
+def texts_in(value: Any, found: set[str]) -> None:
+    """All texts in a value, those of tables' keys included; machines are numbers there."""
+    kind = type(value)
+    if kind is str:
+        found.add(value)
+    elif kind is float or kind is int or kind is bool or value is None:
+        return  # most
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            texts_in(key, found)
+            texts_in(item, found)
+    elif isinstance(value, Iterable):  # records that are named tuples among them
+        for item in value:
+            texts_in(item, found)
+    elif (fields := _fields(value.__class__)) is not None:
+        for name, _ in fields:
+            texts_in(getattr(value, name), found)
 
 
 @cache

@@ -51,7 +51,11 @@ class Bucket:
 
     def remove(self, entry: Entry) -> None:
         """One that was added; no two are equal."""
-        del self.entries[bisect_left(self.entries, entry)]
+        entries = self.entries
+        if entries[-1] is entry:  # objects; most buckets of who may lose GPUs hold one
+            entries.pop()
+        else:
+            del entries[bisect_left(entries, entry)]
 
     def key(self, position: int, now: float) -> Key:
         base, then, tie, number, _ = self.entries[position]
@@ -129,8 +133,7 @@ class Ranking:
     def add(self, job: ActiveJob, rank: Rank) -> None:
         if type(rank) is not Rank:
             raise BadRankError(f"its rank is {rank!r}, and must be a Rank")
-        if not (rank.base == rank.base and rank.then == rank.then and rank.slope == rank.slope) or (
-                rank.tie and any(each != each for each in rank.tie)):  # fmt: skip
+        if not (rank.base == rank.base and rank.then == rank.then and rank.slope == rank.slope) or _nan_in(rank.tie):
             raise BadRankError("its rank is not a number (NaN), and nothing can be ordered by that")
         bucket = self.buckets.get(job.demand)
         if bucket is None:
@@ -140,15 +143,19 @@ class Ranking:
             raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {job.demand.short} have "
                                f"{bucket.slope!r}: jobs of one demand must age alike")  # fmt: skip
         entry = (rank.base, rank.then, rank.tie, job.number, job)
-        insort(bucket.entries, entry)
+        if bucket.entries:
+            insort(bucket.entries, entry)
+        else:
+            bucket.entries.append(entry)
         self._entry[job.id] = entry
         for watcher in self._watchers:
             watcher.added(job, entry)
 
     def discard(self, job: ActiveJob) -> None:
-        entry = self._entry.pop(job.id, None)
+        entry = self._entry.get(job.id)
         if entry is None:
             return
+        del self._entry[job.id]
         bucket = self.buckets[job.demand]
         bucket.remove(entry)
         if not bucket.entries:
@@ -159,6 +166,8 @@ class Ranking:
 
     def ordered(self, now: float) -> list[ActiveJob]:
         """Everything in order: O(n log n), for round boundaries and reports."""
+        if len(self._entry) == 1:
+            return [entry[4] for entry in self._entry.values()]
         keyed = [
             (bucket.key(position, now), bucket.job(position))
             for bucket in self.buckets.values()
@@ -166,3 +175,10 @@ class Ranking:
         ]
         keyed.sort(key=lambda pair: pair[0])
         return [job for _, job in keyed]
+
+
+def _nan_in(tie: tuple[float, ...]) -> bool:
+    for each in tie:  # noqa: SIM110 - whoever is ranked comes by here, and a generator costs
+        if each != each:
+            return True
+    return False

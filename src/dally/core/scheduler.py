@@ -7,7 +7,7 @@ handed to the world. A plan that breaks a rule, or that could not be written, le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from dally.core import events as ev
@@ -31,6 +31,7 @@ from dally.core.journal import (
     Rejected,
 )
 from dally.core.memory import Memory
+from dally.core.plain import texts_in
 from dally.core.policy import Meter, Policy, PolicyBase, View
 from dally.core.reasons import Reason, Token
 from dally.core.rules import Broken, Rules
@@ -133,7 +134,10 @@ class Scheduler:
         """Who has ended, unless the policy still remembers them: one that decides in rounds may ask of them once more.
         When this happens follows from the record alone, so that it is executed again with the same result."""
         assert self.remembers is not None
-        self.books.forget(set(_words(self.memory.save(self.books.view.topology))))
+        named: set[str] = set()
+        for name in self.memory.fields():
+            texts_in(getattr(self.memory, name), named)
+        self.books.forget(named)
         self.forget_at = self.remembers + self.books.ended
 
     def _failed_at_the_gate(self) -> None:
@@ -289,19 +293,6 @@ class Scheduler:
     def _relay(self, before: Topology) -> None:
         """Machines have other numbers now: what the policy remembers of them goes by their names."""
         self.resume_with(type(self.memory).load(self.memory.save(before), self.books.view.topology))
-
-
-def _words(plain: object) -> Iterator[str]:
-    """All text in plain data, names of fields included."""
-    if isinstance(plain, str):
-        yield plain
-    elif isinstance(plain, Mapping):
-        for name, value in plain.items():
-            yield str(name)
-            yield from _words(value)
-    elif isinstance(plain, (list, tuple)):
-        for value in plain:
-            yield from _words(value)
 
 
 def _listens(policy: Policy) -> bool:

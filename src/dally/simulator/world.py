@@ -97,10 +97,10 @@ class SimulatedWorld:
         return None
 
     def _next_time(self) -> float | None:
-        heap = self._agenda.heap
+        agenda = self._agenda
         arrival = self._jobs[self._arrivals].submit_time if self._arrivals < len(self._jobs) else None
-        if heap and (arrival is None or heap[0][0] <= arrival):
-            return heap[0][0]
+        if agenda.look() and (arrival is None or agenda.heap[0][0] <= arrival):
+            return agenda.heap[0][0]
         return arrival
 
     def _collect(self, now: float) -> list[ev.Event]:
@@ -108,7 +108,7 @@ class SimulatedWorld:
         events: list[ev.Event] = []
         late: list[ev.Event] = []
         heap = self._agenda.heap  # not through `due`: a generator costs as much as what it yields
-        while heap and heap[0][0] <= now:
+        while self._agenda.look() and heap[0][0] <= now:
             _, rank, _, happens, what, epoch = heappop(heap)
             happens(now, what, epoch, events if rank < _ARRIVED else late)
         entered: list[tuple[Job, Placement]] = []

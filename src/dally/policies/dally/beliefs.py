@@ -12,8 +12,8 @@ worse: those that end first are the short ones), and what is left is expected fr
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from dally.core.memory import Memory, Table
 from dally.core.plan import Demand
 from dally.policies.dally.work_left import (
     EXACT,
@@ -27,36 +27,42 @@ from dally.policies.dally.work_left import (
     steps,
 )
 
+if TYPE_CHECKING:
+    from dally.policies.dally.remembered import BeliefsMemory
+
 _NONE = (0, 0.0)
 
 
-class Beliefs(Memory):
+class Beliefs:
     """Learns from every job that finishes."""
 
-    declared: int = 0  # finished jobs that declared their work
-    squared_errors: float = 0.0  # of the logarithms of what they declared
-    finished: int = 0
-    log_work: float = 0.0  # Σ logarithm of the work of finished jobs
-    log_work_squared: float = 0.0
-    finished_by_demand: Table[Demand, tuple[int, float]]  # jobs of a demand, Σ logarithm of their work
+    __slots__ = ("_by_demand", "_memory")
+
+    def __init__(self, memory: BeliefsMemory) -> None:
+        self._memory, self._by_demand = memory, memory.finished_by_demand
+
+    @property
+    def finished(self) -> int:
+        return self._memory.finished
 
     def learn(self, demand: Demand, declared: float | None, work: float) -> None:
         if work <= 0:
             return
-        log = math.log(work)
-        count, total = self.finished_by_demand.get(demand, (0, 0.0))
-        self.finished_by_demand[demand] = (count + 1, total + log)
-        self.finished += 1
-        self.log_work += log
-        self.log_work_squared += log * log
+        memory, log = self._memory, math.log(work)
+        count, total = self._by_demand.get(demand, _NONE)
+        self._by_demand[demand] = (count + 1, total + log)
+        memory.finished += 1
+        memory.log_work += log
+        memory.log_work_squared += log * log
         if declared is not None and declared > 0:
-            self.declared += 1
-            self.squared_errors += (log - math.log(declared)) ** 2
+            memory.declared += 1
+            memory.squared_errors += (log - math.log(declared)) ** 2
 
     @property
     def spread(self) -> float:
         """Of declarations around the truth: root of the mean squared log error."""
-        return math.sqrt(self.squared_errors / self.declared) if self.declared else 0.0
+        memory = self._memory
+        return math.sqrt(memory.squared_errors / memory.declared) if memory.declared else 0.0
 
     def left(self, demand: Demand, declared: float | None, done: float) -> Left:
         if declared is None:  # least attained service, and as long again as it has run, or what the ended jobs say
@@ -66,23 +72,22 @@ class Beliefs(Memory):
     def mean_left(self, demand: Demand, declared: float | None, done: float) -> float:
         """`left(…).mean` alone: asked for very often."""
         if declared is not None:
-            spread = math.sqrt(self.squared_errors / self.declared) if self.declared else 0.0
-            return mean_of_declared(spread, declared, done)
+            return mean_of_declared(self.spread, declared, done)
         if self.finished < FEW:
             return done
         return self.ended(demand).left(done)
 
     def ended(self, demand: Demand) -> Ended:
         """What ended jobs say of those of a demand; there must be some."""
-        count, total = self.finished_by_demand.get(demand, _NONE)
-        return Ended(self.finished, self.log_work, self.log_work_squared, count, total)
+        memory = self._memory
+        count, total = self._by_demand.get(demand, _NONE)
+        return Ended(memory.finished, memory.log_work, memory.log_work_squared, count, total)
 
     def size(self, declared: float | None, done: float) -> float:
         """`left(…).size` alone: every running job is asked for it where somebody looks for GPUs to take."""
         if declared is None:
             return done  # least attained service
-        spread = math.sqrt(self.squared_errors / self.declared) if self.declared else 0.0
-        return size_of_declared(spread, declared, done)
+        return size_of_declared(self.spread, declared, done)
 
     @property
     def basis(self) -> float:

@@ -13,9 +13,13 @@ from dally.core.estimates import learning
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.policies.dally.arrivals import Arrivals
+from dally.policies.dally.beliefs import Beliefs
+from dally.policies.dally.ends import Ends
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.openings import Openings, OpeningsAmong, OpeningsByCount, OpeningsByShape
 from dally.policies.dally.poles import LongPoles
+from dally.policies.dally.queue import Queue
 from dally.policies.dally.remembered import ValueMemory as ValueMemory
 from dally.policies.dally.tiers import Tiers
 from dally.policies.dally.work_left import FEW, Ended, mean_of_declared, most_of, size_of_declared
@@ -43,7 +47,9 @@ class Forecast:
         self.tiers, self.view, self.memory, self.now = tiers, view, memory, now
         self._examples = examples
         self._work, self._speed = view.estimates.work, view.estimates.speed
-        self._paces = memory.paces
+        self._paces, self._apart = memory.paces, memory.apart
+        self.arrivals, self._beliefs, self._ends, self.queue = (
+            Arrivals(memory), Beliefs(memory), Ends(memory), Queue(memory))  # fmt: skip
         self._openings: dict[tuple[Demand, int], Openings] = {}
         self._leaving: dict[str, ActiveJob] = {}  # who loses its GPUs in the plan in the making
         self._left: dict[str, float] = {}  # as asked for at this moment
@@ -56,8 +62,8 @@ class Forecast:
 
     def _learn(self) -> None:
         """What ended jobs have taught so far is looked up once: it is asked for of every job, at every turn."""
-        memory = self.memory
-        self._finished, self._spread, self.basis = memory.finished, memory.spread, memory.basis
+        beliefs = self._beliefs
+        self._finished, self._spread, self.basis = beliefs.finished, beliefs.spread, beliefs.basis
         self._ended.clear()
 
     def at(self, now: float) -> Forecast:
@@ -68,7 +74,7 @@ class Forecast:
             self._openings.clear()
         if self._left:
             self._left.clear()
-        if self.memory.finished != self._finished:
+        if self._beliefs.finished != self._finished:
             self._learn()
         return self
 
@@ -77,23 +83,23 @@ class Forecast:
     def queued(self, job: ActiveJob) -> None:
         """The job waits from now on."""
         self.left_gpus(job)
-        self.memory.paces[job.id] = self._near_speed(job)
+        self._paces[job.id] = self._near_speed(job)
         declares = self._work(job.job) is not None
         need = self.run_time_at(job, self.tiers.smallest(job.demand)) if declares else None
-        self.memory.enqueue(job, self.size(job), need)
+        self.queue.enqueue(job, self.size(job), need)
 
     def arrived(self, job: ActiveJob) -> None:
         near = self.run_time_at(job, self.tiers.smallest(job.demand))
-        self.memory.arrive(job.job.submit_time, job.gpus * near)
+        self.arrivals.arrive(job.job.submit_time, job.gpus * near)
 
     def got_gpus(self, job: ActiveJob, placement: Placement) -> None:
         memory = self.memory
-        memory.expect(job, placement.gpus, self.now + self.run_time(job, placement))
-        waited = memory.dequeue(job.id)
+        self._ends.expect(job, placement.gpus, self.now + self.run_time(job, placement))
+        waited = self.queue.dequeue(job.id)
         if self.tiers.could_be_nearer(placement.gpus, placement):
-            memory.apart[job.id] = True
-        else:
-            memory.apart.pop(job.id, None)
+            self._apart[job.id] = True
+        elif job.id in self._apart:
+            del self._apart[job.id]
         if waited is not None and waited.tier is not None:
             # who gave in and took something further out has waited at least so long
             key = (job.demand, waited.tier)
@@ -107,19 +113,19 @@ class Forecast:
     def expects(self, job: ActiveJob, tier: int, opening: float) -> None:
         """The job begins to wait for an opening."""
         late = self.memory.late.get((job.demand, tier), 1.0)
-        self.memory.hope(job.id, tier, self.now, (opening - self.now) / late)
+        self.queue.hope(job.id, tier, self.now, (opening - self.now) / late)
 
     def runs(self, job: ActiveJob) -> None:
         """The job runs, at its present speed from now on. As long as a lease protects it, what was expected when it got
         its GPUs is good enough."""
-        if job.id in self.memory.waits:
-            self.memory.forget_waiting(job.id)
-        if job.lease_until is None and job.placement is not None and job.id in self.memory.ends:
-            self.memory.expect(job, job.placement.gpus, self.now + self.run_time_now(job))
+        self.queue.forget(job.id)
+        if job.lease_until is None and job.placement is not None and job.id in self._ends.of:
+            self._ends.expect(job, job.placement.gpus, self.now + self.run_time_now(job))
 
     def left_gpus(self, job: ActiveJob) -> None:
-        self.memory.forget_end(job.id)
-        self.memory.apart.pop(job.id, None)
+        self._ends.forget(job.id)
+        if job.id in self._apart:
+            del self._apart[job.id]
 
     def leaves(self, job: ActiveJob) -> None:
         """It will have left its GPUs once everybody has been asked (`settle`): until then openings that somebody has
@@ -134,32 +140,33 @@ class Forecast:
     def held(self, job: ActiveJob) -> None:
         """It is out of the queue, and nobody knows until when."""
         self.left_gpus(job)
-        self.memory.forget_waiting(job.id)
+        self.queue.forget(job.id)
 
     def ended(self, job: ActiveJob, *, finished: bool) -> None:
         self.held(job)
-        self.memory.paces.pop(job.id, None)
+        if job.id in self._paces:
+            del self._paces[job.id]
         if self._at is not None:
             self._at.pop(job.id, None)
             self._placed.pop(job.id, None)
         if finished:
-            self.memory.learn(job.demand, self._work(job.job), job.work_done)
+            self._beliefs.learn(job.demand, self._work(job.job), job.work_done)
             self._learn()
 
     def begin(self) -> LongPoles:
         """A new plan: who should have ended is expected later, and who is a long pole follows from all of it."""
         self.expect_overdue()
-        memory = self.memory
-        if self._arrived != memory.arrived:
-            self._arrived, (self._last_came, self._silence) = memory.arrived, memory.silence
-        return LongPoles(memory, memory, self.now, self.tiers.gpus, self._declares,
+        count = self.arrivals.count
+        if self._arrived != count:
+            self._arrived, (self._last_came, self._silence) = count, self.arrivals.silence
+        return LongPoles(self.queue, self._ends, self.now, self.tiers.gpus, self._declares,
                          nobody_comes=not self.now - self._last_came < self._silence)  # fmt: skip
 
     def expect_overdue(self) -> None:
-        now, jobs, order = self.now, self.view.job, self.memory.ends_in_order
-        if order and order[0][0] < now:
-            late = self.memory.overdue(now)
-            self.memory.postpone([(job_id, now + max(1.0, self.run_time_now(jobs(job_id)))) for job_id in late])
+        now, jobs = self.now, self.view.job
+        late = self._ends.overdue(now)
+        if late:
+            self._ends.postpone([(job_id, now + max(1.0, self.run_time_now(jobs(job_id)))) for job_id in late])
 
     def _declares(self, job_id: str) -> bool:
         return job_id not in self._leaving and self._work(self.view.job(job_id).job) is not None
@@ -216,7 +223,7 @@ class Forecast:
             return done
         ended = self._ended.get(job.demand)
         if ended is None:
-            ended = self._ended[job.demand] = self.memory.ended(job.demand)
+            ended = self._ended[job.demand] = self._beliefs.ended(job.demand)
         return ended.left(done)
 
     def run_time(self, job: ActiveJob, placement: Placement) -> float:
@@ -290,7 +297,7 @@ class Forecast:
         found: tuple[float, int] | None = None
         for kind in (demand.gpu_type,) if demand.gpu_type else topology.gpu_types:
             free, begin = self.view.free.pools[kind].total, self.now
-            for end, job_id in self.memory.soonest():
+            for end, job_id in self._ends.soonest():
                 if free >= demand.gpus:
                     break
                 if job_id in self._leaving:
@@ -307,7 +314,7 @@ class Forecast:
     def _find_openings(self, demand: Demand, tier: int) -> Openings:
         """As they are now."""
         view, tiers, now = self.view, self.tiers, self.now
-        ends, gone, jobs = iter(self.memory.ends_in_order), frozenset(self._leaving), view.job
+        ends, gone, jobs = iter(self._ends.in_order), frozenset(self._leaving), view.job
         if demand.where is not None and demand.among is not None:
             return OpeningsAmong(ends, gone, jobs, now, view.free, tiers, demand, tier,
                                  view.topology.among(demand.among))  # fmt: skip

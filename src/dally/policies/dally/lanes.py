@@ -21,7 +21,7 @@ from dally.core.ranking import Entry
 class Lane:
     """Stage s holds the jobs that had starved for at least s of the thresholds when it was last ripened."""
 
-    __slots__ = ("_age", "_order", "_stage", "demand", "told")
+    __slots__ = ("_age", "_but", "_order", "_passed", "_stage", "demand", "told")
 
     def __init__(self, demand: Demand, stages: int) -> None:
         self.demand = demand
@@ -30,6 +30,9 @@ class Lane:
         self._order: list[list[Entry]] = [[] for _ in range(stages)]
         self._age: list[list[tuple[float, Entry]]] = [[] for _ in range(stages)]  # (last change, entry)
         self._stage: dict[str, tuple[int, float]] = {}  # stage, last change
+        # how many at the head of each stage's order are among those who are passed over: they are in no later answer
+        self._but: Container[str] = ()
+        self._passed = [0] * stages
 
     def __len__(self) -> int:
         return len(self._stage)
@@ -45,6 +48,7 @@ class Lane:
 
     def _put(self, entry: Entry, since: float, stage: int) -> None:
         self._stage[entry[4].id] = (stage, since)
+        self._passed[stage] = 0
         insort(self._order[stage], entry)
         insort(self._age[stage], (since, entry))
 
@@ -52,6 +56,7 @@ class Lane:
         """Take a job out; returns since when it starved."""
         stage, since = self._stage.pop(entry[4].id)
         order, ages = self._order[stage], self._age[stage]
+        self._passed[stage] = 0
         del order[bisect_left(order, entry)]
         del ages[bisect_left(ages, (since, entry))]
         return since
@@ -77,13 +82,22 @@ class Lane:
         self._put(entry, since, stage)
 
     def first(self, stage: int, but: Container[str]) -> Entry | None:
-        """First in the order among the jobs of this stage and later ones, without some."""
+        """First in the order among the jobs of this stage and later ones, without some, who may only become more."""
+        if but is not self._but:  # objects: another plan
+            self._but, self._passed = but, [0] * len(self._order)
         best: Entry | None = None
-        for order in self._order[stage:]:
-            head = _first(order, but) if order else None
+        for at in range(stage, len(self._order)):
+            head = self._head(at, but)
             if head is not None and (best is None or head < best):
                 best = head
         return best
+
+    def _head(self, stage: int, but: Container[str]) -> Entry | None:
+        order, at = self._order[stage], self._passed[stage]
+        while at < len(order) and order[at][4].id in but:
+            at += 1
+        self._passed[stage] = at
+        return order[at] if at < len(order) else None
 
     def oldest(self, but: Container[str]) -> float:
         """When the job that has starved longest last got or lost GPUs."""
@@ -93,13 +107,6 @@ class Lane:
             if since is not None and since < best:
                 best = since
         return best
-
-
-def _first(order: list[Entry], but: Container[str]) -> Entry | None:
-    for entry in order:
-        if entry[4].id not in but:
-            return entry
-    return None
 
 
 def _oldest(ages: list[tuple[float, Entry]], but: Container[str]) -> float | None:

@@ -52,7 +52,7 @@ class LongPoles:
         for end, job_id in self._ends.latest():
             if end - self._now <= self._limit or room <= 0:
                 break
-            gpus = self._ends.ends[job_id].gpus
+            gpus = self._ends.of[job_id].gpus
             if gpus <= room and self._declares(job_id):
                 room -= gpus
                 found[job_id] = end - self._now

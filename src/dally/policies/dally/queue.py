@@ -1,11 +1,13 @@
-"""What is remembered of waiting jobs: their size and need when they came, and the opening they hope for."""
+"""What is known of waiting jobs: their size and need when they came, and the opening they hope for."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dally.core.active import ActiveJob
-from dally.core.memory import Memory, Order, Table
+
+if TYPE_CHECKING:
+    from dally.policies.dally.remembered import QueueMemory
 
 
 class Waits(NamedTuple):
@@ -19,19 +21,26 @@ class Waits(NamedTuple):
     expected: float = 0.0  # the wait it expected
 
 
-class Queue(Memory):
+class Queue:
     """Waiting jobs, the longest last, and the GPU time they need together."""
 
-    waits: Table[str, Waits | None]  # None: was given GPUs, and nothing has been heard of it since
-    longest: Order[tuple[float, str]]  # need and id of those that declare it
-    backlog: float = 0.0  # Σ need · GPUs, as it was added up
+    __slots__ = ("_memory", "longest", "waits")
+
+    def __init__(self, memory: QueueMemory) -> None:
+        self._memory = memory
+        self.waits, self.longest = memory.waits, memory.longest  # looked up once: they stay the same objects
+
+    @property
+    def backlog(self) -> float:
+        """Σ need · GPUs."""
+        return self._memory.backlog
 
     def enqueue(self, job: ActiveJob, size: float, need: float | None) -> None:
-        self.forget_waiting(job.id)
+        self.forget(job.id)
         self.waits[job.id] = Waits(size, need, job.gpus)
         if need is not None:
             self.longest.add((need, job.id))
-            self.backlog += need * job.gpus
+            self._memory.backlog += need * job.gpus
 
     def hope(self, job_id: str, tier: int, now: float, wait: float) -> None:
         """The job begins to wait for GPUs of a tier, unless it does already."""
@@ -48,12 +57,15 @@ class Queue(Memory):
             self.waits[job_id] = None
         return before
 
-    def forget_waiting(self, job_id: str) -> None:
-        before = self.waits.pop(job_id, None)
-        if before is not None:
-            self._take_need(job_id, before)
+    def forget(self, job_id: str) -> None:
+        if job_id in self.waits:
+            before = self.waits[job_id]
+            del self.waits[job_id]
+            if before is not None:
+                self._take_need(job_id, before)
 
     def _take_need(self, job_id: str, waits: Waits) -> None:
+        memory = self._memory
         if waits.need is not None:
             self.longest.remove((waits.need, job_id))
-            self.backlog = self.backlog - waits.need * waits.gpus if self.longest else 0.0
+            memory.backlog = memory.backlog - waits.need * waits.gpus if len(self.longest) else 0.0

@@ -1,17 +1,43 @@
 """All that waiting by value remembers, in one memory, and what timers do. Never compiled: a memory's fields are its
-annotations."""
+annotations. What is done with them is (`Arrivals`, `Beliefs`, `Ends`, `Queue`)."""
 
 from __future__ import annotations
 
-from dally.core.memory import Memory, Table
+from dally.core.memory import Memory, Order, Table
 from dally.core.plan import Demand
-from dally.policies.dally.arrivals import Arrivals
-from dally.policies.dally.beliefs import Beliefs
-from dally.policies.dally.ends import Ends
-from dally.policies.dally.queue import Queue
+from dally.policies.dally.ends import Expected
+from dally.policies.dally.queue import Waits
 
 
-class ValueMemory(Arrivals, Beliefs, Ends, Queue):
+class ArrivalsMemory(Memory):
+    arrived: int = 0
+    came: Table[int, tuple[float, float]]  # place in the ring → when it was submitted, GPU-seconds it needs near
+    offered: float = 0.0  # Σ of the latter
+
+
+class BeliefsMemory(Memory):
+    declared: int = 0  # finished jobs that declared their work
+    squared_errors: float = 0.0  # of the logarithms of what they declared
+    finished: int = 0
+    log_work: float = 0.0  # Σ logarithm of the work of finished jobs
+    log_work_squared: float = 0.0
+    finished_by_demand: Table[Demand, tuple[int, float]]  # jobs of a demand, Σ logarithm of their work
+
+
+class EndsMemory(Memory):
+    ends: Table[str, Expected]
+    ends_in_order: Order[tuple[float, int, str]]  # end, number of the job, its id
+    held: int = 0  # GPUs of these jobs
+    held_until: float = 0.0  # Σ GPUs · end, as it was added up
+
+
+class QueueMemory(Memory):
+    waits: Table[str, Waits | None]  # None: was given GPUs, and nothing has been heard of it since
+    longest: Order[tuple[float, str]]  # need and id of those that declare it
+    backlog: float = 0.0  # Σ need · GPUs, as it was added up
+
+
+class ValueMemory(ArrivalsMemory, BeliefsMemory, EndsMemory, QueueMemory):
     """What comes, what is believed of jobs, when running ones end, who waits for what; and, per demand and tier, how
     much longer than expected openings took (others are faster, jobs run longer than declared)."""
 

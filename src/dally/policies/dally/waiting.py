@@ -55,7 +55,7 @@ class Waiting:
     @property
     def load(self) -> float:
         """ρ: what jobs bring, if all of them run near, over what the cluster can do."""
-        return min(FULL, self.forecast.memory.offered_per_second(self.now) / self.gpus)
+        return min(FULL, self.forecast.arrivals.offered_per_second(self.now) / self.gpus)
 
     @property
     def pressure(self) -> float:
@@ -108,8 +108,8 @@ class Waiting:
         slower = here / near if near > 0 else 1.0
         if not self.lasting or slower <= 1.0 or slower * self.load <= 1.0:
             return None
-        memory = self.forecast.memory
-        until = memory.first_came + slower * memory.offered / self.gpus
+        arrivals = self.forecast.arrivals
+        until = arrivals.first_came + slower * arrivals.offered / self.gpus
         if until <= self.now:
             return None
         return self._declined(job, nearest, room, until, self._expected(job, nearest), here, near)
