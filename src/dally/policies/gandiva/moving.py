@@ -68,14 +68,22 @@ class Migration:
         found = {wanted for wanted, groups in draft.servers.high.items() if groups}
         if draft.memory.packed:
             found |= {wanted for wanted, jobs in draft.servers.packed.items() if jobs}
+        if not self._any_lower(draft, found):
+            return  # and who moves gives room to others: before that, the order does not matter
         for wanted in sorted(found):
             for _ in range(_MOVES):
                 if not self._lower(draft, wanted, overloaded):
                     break
 
+    def _any_lower(self, draft: Draft, found: set[Class]) -> bool:
+        for wanted in found:
+            if _roomy(draft, wanted) or draft.servers.steepest(wanted) > 1:
+                return True
+        return False
+
     def _lower(self, draft: Draft, wanted: Class, overloaded: bool) -> bool:
         servers = draft.servers
-        room = draft.free.pools[wanted.gpu_type].total >= wanted.gpus
+        room = _roomy(draft, wanted)
         if not room and servers.steepest(wanted) < 2:
             return False  # whoever takes turns: nobody has two fewer
         found = self._who_takes_turns(draft, wanted)
@@ -201,6 +209,11 @@ class Migration:
                 if candidates:
                     return (candidates & -candidates).bit_length() - 1
         return None
+
+
+def _roomy(draft: Draft, wanted: Class) -> bool:
+    """Whether as many GPUs are free as a job of the class has."""
+    return draft.free.pools[wanted.gpu_type].total >= wanted.gpus
 
 
 def _note_apart(memory: GandivaMemory, job_id: str) -> None:
