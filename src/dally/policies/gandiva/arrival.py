@@ -12,7 +12,6 @@ from __future__ import annotations
 from dally.core.free import FreeGpus, Pool, lowest_gpus
 from dally.core.placement import Placement
 from dally.core.plan import Demand
-from dally.core.ranking import Bucket
 from dally.policies.gandiva.draft import Draft
 from dally.policies.gandiva.elastic import Elastic
 from dally.policies.gandiva.servers import Servers, class_of
@@ -69,7 +68,7 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
 def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
     """Start waiting jobs in order of submission; who does not fit is passed by others (`limit` 1: no step 4)."""
     waiting = draft.still_waiting()
-    if not draft.memory.grown and not _anybody_fits(draft, waiting, limit):
+    if not draft.memory.grown and all(place(draft, bucket.demand, None, limit) is None for bucket, _ in waiting):
         return  # by far the most frequent answer, in whatever order they are asked
     heads = {bucket.demand: bucket.key(begun, draft.now) for bucket, begun in waiting}
     while heads:
@@ -84,13 +83,6 @@ def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
             heads[demand] = bucket.key(draft.begun[demand], draft.now)
         else:
             del heads[demand]
-
-
-def _anybody_fits(draft: Draft, waiting: list[tuple[Bucket, int]], limit: int) -> bool:
-    for bucket, _ in waiting:
-        if place(draft, bucket.demand, None, limit) is not None:
-            return True
-    return False
 
 
 def place(draft: Draft, demand: Demand, elastic: Elastic | None, limit: int) -> Placement | None:

@@ -46,13 +46,14 @@ class Packing:
     def index(self, moment: Moment, group: Group) -> Class:
         """Ready is who is profiled, alone in its turn, not grown."""
         found = moment.servers.class_of(group)
+        ready, alone, grown = moment.ready, moment.memory.alone, group.placement.gpus != found.gpus
         for turn in group.turns:
             for job_id in turn:
-                if len(turn) == 1 and job_id in moment.memory.alone and group.placement.gpus == found.gpus:
+                if grown or len(turn) > 1 or job_id not in alone:
+                    ready.drop(job_id)
+                elif not ready.has(found, job_id):  # its utilisation stays what it is
                     job = moment.view.job(job_id)
-                    moment.ready.put(found, (self.watch.utilization(job), job.number, job_id))
-                else:
-                    moment.ready.drop(job_id)
+                    ready.put(found, (self.watch.utilization(job), job.number, job_id))
         return found
 
     def end_trial(self, moment: Moment, job_id: str) -> bool:

@@ -20,6 +20,11 @@ class Ready:
     def of(self, wanted: Class) -> Order[Entry]:
         return self._of[wanted]
 
+    def has(self, wanted: Class, job_id: str) -> bool:
+        """Whether the job is among those of this class."""
+        known = self._entry.get(job_id)
+        return known is not None and known[0] == wanted
+
     def put(self, wanted: Class, entry: Entry) -> None:
         known = self._entry.get(entry[2])
         if known is not None:

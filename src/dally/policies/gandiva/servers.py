@@ -63,6 +63,7 @@ class Servers:
         self._affine: Table[int, int] = Table(draft)  # size → bit set of servers; 0: for none yet
         # classes in which nobody can be packed, though somebody waits, and nothing has changed since that was seen
         self.in_vain: Table[Class, bool] = Table(draft)
+        self.cramped: dict[Class, int] = {}  # no free GPUs are near enough for such a gang, by `FreeGpus.changes`
         self._build()
 
     def _build(self) -> None:
@@ -113,7 +114,7 @@ class Servers:
 
     def size(self, group: Group) -> int:
         """Of the group's jobs as submitted; grown ones hold more."""
-        return self.view.job(group.turns[0][0]).job.gpus
+        return self.view.job(group.turns[0][0]).gpus
 
     def class_of(self, group: Group) -> Class:
         return class_of(self.gpu_type(group.placement), self.size(group))
@@ -276,10 +277,11 @@ class Servers:
         held: dict[int, int] = {}
         for group in self.view.groups.on(machine):
             if group is not but:  # objects
-                slices = group.placement.slices
-                mask = slices[0][1] if len(slices) == 1 else dict(slices)[machine]
                 size = self.size(group)
-                held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+                for server, mask in group.placement.slices:
+                    if server == machine:
+                        held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+                        break
         return held
 
     def _change(self, machine: int, before: int, after: int) -> None:
@@ -295,6 +297,8 @@ class Servers:
 
 def _mostly(held: dict[int, int], before: int) -> int:
     """The size that holds most; among equals the one it was for stays, then the smaller one."""
-    if len(held) <= 1:
-        return next(iter(held), 0)
-    return max(held, key=lambda size: (held[size], size == before, -size))
+    found, most = 0, -1
+    for size, gpus in held.items():
+        if gpus > most or (gpus == most and found != before and (size == before or size < found)):
+            found, most = size, gpus
+    return found
