@@ -138,8 +138,9 @@ class Lanes:
             return False
         if lane.gpus == 1 or lane.bound:
             return True  # the profile has no say in it
-        return (told.there == (most >= lane.gpus) and told.machine == machine
-                and told.verdict is self.packing.verdict(job.job))  # fmt: skip
+        if told.there != (most >= lane.gpus) or told.machine != machine:
+            return False
+        return told.verdict is self.packing.verdict(job.job)  # objects
 
     def explain(self, job: ActiveJob, most: int, machine: int) -> _Said:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
