@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ from dally.core import plan as pl
 from dally.core.job import Job
 from dally.core.scheduler import Scheduler
 from dally.core.states import State
+from dally.policies.gandiva.draft import Draft
 from dally.policies.gandiva.memory import GandivaMemory
+from dally.policies.gandiva.packing import Packing
 from dally.simulator.meter import NoisyMeter
 
 ONE = cluster(1, gpu_type="V100")
@@ -168,3 +171,19 @@ def journal(seed: int, noise: int = 0) -> list[object]:
 def test_the_same_seed_gives_the_same_journal_and_another_seed_other_noise() -> None:
     assert journal(1) == journal(1)
     assert journal(1) != journal(2)
+
+
+@pytest.mark.pure
+def test_where_nobody_can_be_packed_nobody_looks_again_before_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+    look = Packing._pack_any
+
+    def noted(self: Packing, draft: Draft, *rest: Any) -> bool:
+        looked.append(draft.now)
+        return look(self, draft, *rest)
+
+    monkeypatch.setattr(Packing, "_pack_any", noted)
+    waiting = [job(f"w{i}", 1, 200, 1000 + i, model="vgg16") for i in range(20)]
+    play(two(5000, a="vgg16", b="vgg16") + waiting, ONE, "gandiva[height=2]", interference=Pairs())
+    assert [time for time in looked if 1000 <= time <= 2000] == [1000]  # by the others the class only waits longer
+    assert looked[-1] > 2000  # who comes in the place of one of the two is profiled

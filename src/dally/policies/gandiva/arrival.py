@@ -14,16 +14,17 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.policies.gandiva.draft import Draft
 from dally.policies.gandiva.elastic import Elastic
-from dally.policies.gandiva.memory import Class
-from dally.policies.gandiva.servers import Servers
+from dally.policies.gandiva.servers import Servers, class_of
 from dally.policies.placing import place_best_fit, pools_for
 
 
 def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool = False) -> Placement | None:
     """Steps 1 to 3. `near`: only on as few servers as the size needs."""
+    pools = pools_for(free, demand)
+    if not pools:
+        return None
     size = demand.gpus
     level = free.topology.machine_level
-    pools = pools_for(free, demand)
     whole = demand.where is None or (servers.any_part(demand.within) and demand.nodes in (None, 1))
     allowed = -1 if demand.where is None or demand.among is None else free.topology.among(demand.among)
     for candidates in (servers.affine(size), servers.idle) if whole else ():
@@ -58,7 +59,7 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
     """Step 4: the group with the fewest turns, if one more keeps the height within the limit."""
     found: tuple[int, Placement] | None = None
     for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.view.topology.gpu_types:
-        lowest = servers.lowest(Class(gpu_type, demand.gpus), demand)
+        lowest = servers.lowest(class_of(gpu_type, demand.gpus), demand)
         if lowest is not None and lowest[0] < limit and (found is None or lowest[0] < found[0]):
             found = lowest[0], lowest[1].placement
     return None if found is None else found[1]

@@ -39,7 +39,8 @@ class Deciding:
 
     def attach(self, view: View, memory: GandivaMemory) -> None:
         """Index who is where and who could be packed: all that follows from the view and the memory."""
-        self.servers, self.ready = Servers(view, memory), Ready(memory.draft)
+        self.servers = Servers(view, memory)
+        self.ready = Ready(memory.draft, self.servers)
         if self.packing is not None:
             moment = Moment(view, memory, 0.0, self.servers, self.ready)
             for group in view.groups:

@@ -28,6 +28,8 @@ class Introspection:
     def __init__(self, minibatches: int, seed: int, first_look: float) -> None:
         self.minibatches, self.seed, self.first_look = minibatches, seed, first_look
         self._utilization: dict[str, float] = {}  # as worked out before
+        self._busy: dict[str | None, float] = {}  # of a model, by the catalog
+        self._chance = random.Random(0)  # made once: to seed it again takes less than a new one does
 
     def watch(self, memory: GandivaMemory, job_id: str, now: float, check: Check | None = None,
               pace: float | None = None) -> None:  # fmt: skip
@@ -65,13 +67,16 @@ class Introspection:
             job_id = memory.looks[0][2]
             check, since, _ = memory.watched[job_id]
             self.stop(memory, job_id)
-            jobs = [view.job(job_id)] + ([view.job(check.partner)] if check.partner else [])
-            left = max(self._seconds_left(view, job, since, now) for job in jobs)
+            job, partner = view.job(job_id), view.job(check.partner) if check.partner else None
+            left = self._seconds_left(view, job, since, now)
+            if partner is not None:
+                left = max(left, self._seconds_left(view, partner, since, now))
             if left > 0:
                 self._look(memory, job_id, check, since, now + left)
                 continue
-            times = [view.minibatch_time(job, now, self.seed) or 0.0 for job in jobs]
-            found.append(Verdict(job_id, check, *times))
+            seconds = view.minibatch_time(job, now, self.seed) or 0.0
+            beside = 0.0 if partner is None else view.minibatch_time(partner, now, self.seed) or 0.0
+            found.append(Verdict(job_id, check, seconds, beside))
         return found
 
     def _seconds_left(self, view: View, job: ActiveJob, since: float, now: float) -> float:
@@ -89,9 +94,15 @@ class Introspection:
         """Share of the time its GPU is busy, as a profile shows it: within a few per cent, the same each time."""
         found = self._utilization.get(job.id)
         if found is None:
+            self._chance.seed(f"{self.seed}/utilization/{job.id}")
+            noise = self._chance.gauss(0.0, 0.02)
+            found = self._utilization[job.id] = min(1.0, max(0.01, self._true(job.job.model) + noise))
+        return found
+
+    def _true(self, model: str | None) -> float:
+        found = self._busy.get(model)
+        if found is None:
             from dally.catalog.interference import use_of
 
-            true = use_of(job.job.model).utilization
-            noise = random.Random(f"{self.seed}/utilization/{job.id}").gauss(0.0, 0.02)
-            found = self._utilization[job.id] = min(1.0, max(0.01, true + noise))
+            found = self._busy[model] = use_of(model).utilization
         return found

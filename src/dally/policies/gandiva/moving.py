@@ -65,6 +65,8 @@ class Migration:
     def lower_heights(self, draft: Draft, overloaded: bool) -> None:
         """Free GPUs take over turns and, once nobody waits any more, packed jobs. Without any, the highest group
         hands a turn to the lowest."""
+        if not _any_lower(draft):
+            return  # and who moves gives room to others: before that, the order does not matter
         found = {wanted for wanted, groups in draft.servers.high.items() if groups}
         if draft.memory.packed:
             found |= {wanted for wanted, jobs in draft.servers.packed.items() if jobs}
@@ -75,7 +77,7 @@ class Migration:
 
     def _lower(self, draft: Draft, wanted: Class, overloaded: bool) -> bool:
         servers = draft.servers
-        room = draft.free.pools[wanted.gpu_type].total >= wanted.gpus
+        room = _roomy(draft, wanted)
         if not room and servers.steepest(wanted) < 2:
             return False  # whoever takes turns: nobody has two fewer
         found = self._who_takes_turns(draft, wanted)
@@ -86,7 +88,7 @@ class Migration:
         if job is None:
             return False
         demand = Demand(wanted.gpus, wanted.gpu_type, job.demand.where)
-        target = on_free_gpus(draft.free, servers, demand, near=True) if room else None
+        target = _near(draft, wanted, demand) if room else None
         if target is None and turns:
             lowest = servers.lowest(wanted, job.demand)
             if lowest is not None and turns - lowest[0] >= 2:
@@ -124,7 +126,7 @@ class Migration:
     def bring_together(self, draft: Draft) -> None:
         """Gangs that are apart go where they are closer, if they have been measured where they are."""
         memory = draft.memory
-        for _, job_id in list(islice(memory.apart_first, _MOVES)):
+        for _, job_id in memory.apart_first[:_MOVES]:
             job = draft.view.job(job_id)
             group = draft.groups.of(job_id)
             if _name(job) in memory.no_use or len(group) > 1 or group.placement.gpus != job.gpus:
@@ -139,8 +141,12 @@ class Migration:
     @staticmethod
     def _closer(draft: Draft, job: ActiveJob, group: Group) -> Placement | None:
         here, topology = group.placement, draft.free.topology
+        kind = draft.servers.gpu_type(here)
+        pool = draft.free.pools.get(kind)
+        if pool is None or not pool.total:
+            return None  # there is nowhere else
         draft.free.give(here)
-        found = place_best_fit(draft.free, Demand(here.gpus, draft.servers.gpu_type(here), job.demand.where))
+        found = place_best_fit(draft.free, Demand(here.gpus, kind, job.demand.where))
         draft.free.take(here)
         if found is None:
             return None
@@ -201,6 +207,36 @@ class Migration:
                 if candidates:
                     return (candidates & -candidates).bit_length() - 1
         return None
+
+
+def _any_lower(draft: Draft) -> bool:
+    """Whether any class has free GPUs for one of its jobs, or groups whose turns differ by two."""
+    servers = draft.servers
+    for wanted, groups in servers.high.items():
+        if groups and (_roomy(draft, wanted) or servers.steepest(wanted) > 1):
+            return True
+    if draft.memory.packed:
+        for wanted, jobs in servers.packed.items():
+            if jobs and (_roomy(draft, wanted) or servers.steepest(wanted) > 1):
+                return True
+    return False
+
+
+def _near(draft: Draft, wanted: Class, demand: Demand) -> Placement | None:
+    """Free GPUs on as few servers as the job needs. That there are none holds until others are free; of a plan that has
+    changed them nothing is kept."""
+    lasts = demand.where is None and not draft.plan
+    if lasts and draft.servers.cramped.get(wanted) == draft.free.changes:
+        return None
+    found = on_free_gpus(draft.free, draft.servers, demand, near=True)
+    if lasts and found is None:
+        draft.servers.cramped[wanted] = draft.free.changes
+    return found
+
+
+def _roomy(draft: Draft, wanted: Class) -> bool:
+    """Whether as many GPUs are free as a job of the class has."""
+    return draft.free.pools[wanted.gpu_type].total >= wanted.gpus
 
 
 def _note_apart(memory: GandivaMemory, job_id: str) -> None:

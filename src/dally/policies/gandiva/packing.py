@@ -12,8 +12,21 @@ from dally.core.sharing import Group
 from dally.policies.gandiva.draft import Draft, Moment
 from dally.policies.gandiva.introspection import Introspection, Verdict
 from dally.policies.gandiva.memory import Check, Class, Pair, Trial
+from dally.policies.gandiva.servers import class_of
 
 _LOOK_AT = 8  # jobs of lowest utilisation that are tried as movers and as hosts: bounds the cost of one event
+
+
+class _Candidate:
+    """A job that could be packed, and what has to be known of it for every pair it could be one of."""
+
+    __slots__ = ("full", "group", "job", "name")
+
+    def __init__(self, draft: Draft, job_id: str, limit: int) -> None:
+        self.job = draft.view.job(job_id)
+        self.name = _name(self.job)
+        self.group = draft.groups.of(job_id)
+        self.full = draft.servers.turns(self.group) >= limit  # nobody else can come to its GPUs
 
 
 class Packing:
@@ -26,18 +39,21 @@ class Packing:
     def refresh(self, moment: Moment, group: Group | None) -> None:
         """Somebody came, went, was profiled or is in another turn: who of these jobs can be packed now."""
         if group:
-            _look_again(moment, self.index(moment, group))
+            found = self.index(moment, group)
+            moment.servers.changed(found)
+            _look_again(moment, found)
 
     def index(self, moment: Moment, group: Group) -> Class:
         """Ready is who is profiled, alone in its turn, not grown."""
         found = moment.servers.class_of(group)
+        ready, alone, grown = moment.ready, moment.memory.alone, group.placement.gpus != found.gpus
         for turn in group.turns:
             for job_id in turn:
-                if len(turn) == 1 and job_id in moment.memory.alone and group.placement.gpus == found.gpus:
+                if grown or len(turn) > 1 or job_id not in alone:
+                    ready.drop(job_id)
+                elif not ready.has(found, job_id):  # its utilisation stays what it is
                     job = moment.view.job(job_id)
-                    moment.ready.put(found, (self.watch.utilization(job), job.number, job_id))
-                else:
-                    moment.ready.drop(job_id)
+                    ready.put(found, (self.watch.utilization(job), job.number, job_id))
         return found
 
     def end_trial(self, moment: Moment, job_id: str) -> bool:
@@ -71,7 +87,8 @@ class Packing:
         """Where there is overload and something changed, try the next pair; at most one per class and plan."""
         tried = False
         for wanted in list(draft.memory.look_again):
-            if self._overloaded(draft, wanted) and self._pack(draft, wanted):
+            waits = self._waits(draft, wanted)
+            if (waits or draft.servers.takes_turns(wanted)) and self._pack(draft, wanted, waits):
                 tried = True
             else:
                 draft.memory.look_again.discard(wanted)
@@ -82,51 +99,55 @@ class Packing:
         """Jobs wait: their classes are overloaded."""
         for demand in demands:
             for gpu_type in (demand.gpu_type,) if demand.gpu_type else draft.view.topology.gpu_types:
-                wanted = Class(gpu_type, demand.gpus)
-                if draft.ready.of(wanted):
+                wanted = class_of(gpu_type, demand.gpus)
+                if wanted not in draft.servers.in_vain and draft.ready.of(wanted):
                     _look_again(draft, wanted)
-
-    def _overloaded(self, draft: Draft, wanted: Class) -> bool:
-        return any(True for _ in draft.servers.sliced(wanted)) or self._waits(draft, wanted)
 
     @staticmethod
     def _waits(draft: Draft, wanted: Class) -> bool:
-        buckets = draft.view.waiting.buckets
-        demands = (Demand(wanted.gpus, wanted.gpu_type), Demand(wanted.gpus, None))
-        if any(demand in buckets and len(buckets[demand]) > draft.begun[demand] for demand in demands):
-            return True
-        return any(demand.where is not None and Demand(*demand[:2]) in demands and len(bucket) > draft.begun[demand]
-                   for demand, bucket in buckets.items())  # fmt: skip
+        gpu_type, gpus = wanted
+        for demand, bucket in draft.view.waiting.buckets.items():
+            if demand.gpus == gpus and (demand.gpu_type is None or demand.gpu_type == gpu_type) \
+                    and len(bucket.entries) > draft.begun.get(demand, 0):  # fmt: skip
+                return True
+        return False
 
-    def _pack(self, draft: Draft, wanted: Class) -> bool:
+    def _pack(self, draft: Draft, wanted: Class, waits: bool) -> bool:
         ready = draft.ready.of(wanted)
-        if len(ready) < 2:
-            return False
-        candidates = [draft.view.job(entry[2]) for entry in ready[:_LOOK_AT] if draft.may_touch(entry[2])]
-        waits = self._waits(draft, wanted)
+        first = ready[:_LOOK_AT]
+        candidates = [_Candidate(draft, entry[2], self.limit) for entry in first if draft.may_touch(entry[2])]
+        if len(ready) > 1 and self._pack_any(draft, candidates, wanted.gpu_type, waits):
+            return True
+        if waits and len(candidates) == len(first):  # and nobody else comes into question before something changes
+            draft.servers.in_vain[wanted] = True
+        return False
+
+    def _pack_any(self, draft: Draft, candidates: list[_Candidate], gpu_type: str, waits: bool) -> bool:
+        """The first pair of them that may be packed, if there is one."""
+        alone = draft.memory.alone
         for mover in candidates:
-            group = draft.groups.of(mover.id)
-            if len(group.turns) == 1 and not waits:
+            if len(mover.group.turns) == 1 and not waits:
                 continue  # it has its GPUs to itself and nobody wants them
-            if any(member not in draft.memory.alone for member in group.members):
+            if mover.job.job.gpu_type not in (None, gpu_type):
+                continue
+            if any(member not in alone for member in mover.group.members):
                 continue  # who of them uses the GPU least is not known yet
             for host in candidates:
-                if host is not mover and self._may(draft, mover, host, wanted.gpu_type):  # objects
-                    self._try(draft, mover, host)
+                if host is not mover and self._may(draft, mover, host, gpu_type):  # objects
+                    self._try(draft, mover.job, host.job)
                     return True
         return False
 
-    def _may(self, draft: Draft, mover: ActiveJob, host: ActiveJob, gpu_type: str) -> bool:
-        if _pair(mover, host, gpu_type) in draft.memory.undone:
-            return False
-        if mover.job.gpu_type not in (None, gpu_type):
-            return False
-        joined = draft.groups.of(host.id)
-        if mover.demand.where is not None and not draft.servers.may_be_on(joined.placement, mover.demand):
-            return False
-        if joined is not draft.groups.of(mover.id) and draft.servers.turns(joined) >= self.limit:  # objects
+    @staticmethod
+    def _may(draft: Draft, mover: _Candidate, host: _Candidate, gpu_type: str) -> bool:
+        if host.full and host.group is not mover.group:  # objects
             return False  # there would be no turn left for it if the trial is undone
-        return draft.view.fits((host.job, mover.job), gpu_type) is None
+        if _in_order(mover.name, host.name, gpu_type) in draft.memory.undone:
+            return False
+        demand = mover.job.demand
+        if demand.where is not None and not draft.servers.may_be_on(host.group.placement, demand):
+            return False
+        return draft.view.fits((host.job.job, mover.job.job), gpu_type) is None
 
     def _try(self, draft: Draft, mover: ActiveJob, host: ActiveJob) -> None:
         memory = draft.memory
@@ -154,5 +175,12 @@ def _look_again(moment: Moment, wanted: Class) -> None:
 
 def _pair(a: ActiveJob, b: ActiveJob, gpu_type: str) -> Pair:
     """What was learned of two jobs holds for all jobs of their models (ours)."""
-    first, second = sorted(job.job.model or f"job {job.id}" for job in (a, b))
-    return first, second, gpu_type
+    return _in_order(_name(a), _name(b), gpu_type)
+
+
+def _name(job: ActiveJob) -> str:
+    return job.job.model or f"job {job.id}"
+
+
+def _in_order(first: str, second: str, gpu_type: str) -> Pair:
+    return (first, second, gpu_type) if first <= second else (second, first, gpu_type)

@@ -7,6 +7,7 @@ follows from them is indexed here, on the memory's draft; only the affinities de
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Generic, TypeVar, cast
 
 from dally.core.memory import Draft, Order, Table
@@ -18,6 +19,12 @@ from dally.core.sharing import Group
 from dally.policies.gandiva.memory import Class, GandivaMemory
 
 V = TypeVar("V")
+
+
+@lru_cache(maxsize=4096)
+def class_of(gpu_type: str, gpus: int) -> Class:
+    """Equal ones are one object: whoever looks them up sees that they are the same, and need not compare them."""
+    return Class(gpu_type, gpus)
 
 
 class ByClass(dict[Class, Order[V]], Generic[V]):
@@ -54,6 +61,9 @@ class Servers:
         self._kept: Table[Placement, int] = Table(draft)  # turns kept for jobs on trial, should it be undone
         self._where: Table[str, Placement] = Table(draft)  # on which GPUs a job was counted
         self._affine: Table[int, int] = Table(draft)  # size → bit set of servers; 0: for none yet
+        # classes in which nobody can be packed, though somebody waits, and nothing has changed since that was seen
+        self.in_vain: Table[Class, bool] = Table(draft)
+        self.cramped: dict[Class, int] = {}  # no free GPUs are near enough for such a gang, by `FreeGpus.changes`
         self._build()
 
     def _build(self) -> None:
@@ -104,10 +114,10 @@ class Servers:
 
     def size(self, group: Group) -> int:
         """Of the group's jobs as submitted; grown ones hold more."""
-        return self.view.job(group.turns[0][0]).job.gpus
+        return self.view.job(group.turns[0][0]).gpus
 
     def class_of(self, group: Group) -> Class:
-        return Class(self.gpu_type(group.placement), self.size(group))
+        return class_of(self.gpu_type(group.placement), self.size(group))
 
     def turns(self, group: Group) -> int:
         """Turns on these GPUs, with those that are kept for jobs on trial."""
@@ -147,6 +157,12 @@ class Servers:
             group = self._entry(entry)[1]
             if group.sliced:
                 yield group
+
+    def takes_turns(self, wanted: Class) -> bool:
+        """Whether jobs of any group of the class do."""
+        for _ in self.sliced(wanted):
+            return True
+        return False
 
     def _entry(self, entry: tuple[int, Placement]) -> tuple[int, Group]:
         group = self.view.groups.at(entry[1])
@@ -191,6 +207,8 @@ class Servers:
             if after != before:
                 self._change(machine, before, after)
         self._list(placement)
+        if group is not None and self.in_vain:
+            self.changed(self.class_of(group))
         for turn in group.turns if group is not None and self._memory.packed else ():
             if len(turn) == 1:  # who was packed beside it is gone
                 self._unpacked(turn[0], placement)
@@ -212,7 +230,7 @@ class Servers:
             self.packed[self._own_class(job_id, placement)].discard((order, job_id))
 
     def _own_class(self, job_id: str, placement: Placement) -> Class:
-        return Class(self.gpu_type(placement), self.view.job(job_id).gpus)
+        return class_of(self.gpu_type(placement), self.view.job(job_id).gpus)
 
     def keep_turn(self, placement: Placement, count: int) -> None:
         """Keep so many turns more for jobs whose packing on these GPUs is on trial; a negative number: fewer."""
@@ -222,6 +240,14 @@ class Servers:
         else:
             self._kept.pop(placement, None)
         self._list(placement)
+        group = self.view.groups.at(placement)
+        if group is not None:
+            self.changed(self.class_of(group))
+
+    def changed(self, wanted: Class) -> None:
+        """Who has which GPUs, who is profiled there or how many turns they have: a pair may be possible by now."""
+        if wanted in self.in_vain:
+            del self.in_vain[wanted]
 
     def _list(self, placement: Placement) -> None:
         """Put the group where arrivals of its class look for it: only on servers for its size, and never grown."""
@@ -229,7 +255,7 @@ class Servers:
         entry: tuple[Class, int] | None = None
         fits = group is not None and placement.gpus == self.size(group) == self.affinity(placement.slices[0][0])
         if group is not None and fits and self.up(placement):
-            entry = Class(self.gpu_type(placement), placement.gpus), self.turns(group)
+            entry = class_of(self.gpu_type(placement), placement.gpus), self.turns(group)
         known = self._listed.get(placement)
         if known == entry:
             return
@@ -251,10 +277,11 @@ class Servers:
         held: dict[int, int] = {}
         for group in self.view.groups.on(machine):
             if group is not but:  # objects
-                slices = group.placement.slices
-                mask = slices[0][1] if len(slices) == 1 else dict(slices)[machine]
                 size = self.size(group)
-                held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+                for server, mask in group.placement.slices:
+                    if server == machine:
+                        held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+                        break
         return held
 
     def _change(self, machine: int, before: int, after: int) -> None:
@@ -270,6 +297,8 @@ class Servers:
 
 def _mostly(held: dict[int, int], before: int) -> int:
     """The size that holds most; among equals the one it was for stays, then the smaller one."""
-    if len(held) <= 1:
-        return next(iter(held), 0)
-    return max(held, key=lambda size: (held[size], size == before, -size))
+    found, most = 0, -1
+    for size, gpus in held.items():
+        if gpus > most or (gpus == most and found != before and (size == before or size < found)):
+            found, most = size, gpus
+    return found

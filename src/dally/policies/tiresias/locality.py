@@ -10,7 +10,7 @@ lane's head answers for all behind it.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
@@ -30,12 +30,14 @@ from dally.policies.tiresias.profile import Packing, Verdict
 class Lane:
     """Waiting jobs of one demand, in the policy's order, that must be consolidated or need not be."""
 
-    __slots__ = ("_as_of", "_failed", "at", "bound", "demand", "entries", "gpus", "kind", "picky")
+    __slots__ = ("_as_of", "_failed", "at", "bound", "demand", "entries", "gpus", "kind", "picky", "reason", "told")
 
     def __init__(self, demand: Demand, picky: bool) -> None:
         self.demand, self.picky = demand, picky
         self.gpus, self.kind = demand.gpus, demand.gpu_type
         self.bound = demand.where is not None and demand.bound
+        self.reason = waits_for_gpus(demand).reason  # of the demand
+        self.told: _Said | None = None  # what its first was last told
         self.entries: list[Place] = []  # waiting ranks do not change with time: an entry is its place in the order
         self.at = 0  # so many of them start by the plan in the making
         self._failed: Place = None  # from there on nobody was served
@@ -128,17 +130,28 @@ class Lanes:
             self._as_of += 1
         return self._as_of
 
-    def explain(self, job: ActiveJob, most: int, machine: int) -> Wait:
+    def holds(self, lane: Lane, job: ActiveJob, most: int, machine: int,
+              reasons: Mapping[str | Demand, Reason]) -> bool:  # fmt: skip
+        """Whether the first of a lane has been told just what it would be told now."""
+        told = lane.told
+        if told is None or reasons.get(job.id) is not told.wait.reason:  # objects
+            return False
+        if lane.gpus == 1 or lane.bound:
+            return True  # the profile has no say in it
+        if told.there != (most >= lane.gpus) or told.machine != machine:
+            return False
+        return told.verdict is self.packing.verdict(job.job)  # objects
+
+    def explain(self, job: ActiveJob, most: int, machine: int) -> _Said:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
         verdict = self.packing.verdict(job.job)
         there = most >= job.gpus
         said = self._said.get(job.id)
         if said is None or said.verdict is not verdict or said.there != there or said.machine != machine:  # objects
-            wait = _wait(job, verdict.picky, verdict.because, there, machine)
-            if job.id not in self._where:  # it has just lost its GPUs: it is not in a lane yet
-                return wait
-            said = self._said[job.id] = _Said(verdict, there, machine, wait)
-        return said.wait
+            said = _Said(verdict, there, machine, _wait(job, verdict.picky, verdict.because, there, machine))
+            if job.id in self._where:  # else it has just lost its GPUs: it is not in a lane yet
+                self._said[job.id] = said
+        return said
 
 
 class _Said:
@@ -174,7 +187,8 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
     heads = lanes.heads  # a copy of them, from the first start on
     starts: Plan = []
     started: dict[str, ActiveJob] = {}
-    stay: list[ActiveJob] = []
+    stay: list[Lane] = []
+    firsts: list[ActiveJob] = []  # theirs
     hopeless = _Hopeless()
     most = 0
     try:
@@ -195,7 +209,8 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
                         if placement is None:
                             hopeless.found(lane)
                 if placement is None:  # what can be had only gets less: nobody else of this lane is served either
-                    stay.append(job)
+                    stay.append(lane)
+                    firsts.append(job)
                     if not starts and (known is None or place < known):  # the plan may come to nothing
                         lane.fails(place, as_of)
                     continue
@@ -217,18 +232,37 @@ def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequen
     plan: Plan = [Preempt(job.id) for job in evicted]
     plan += starts
     reasons = view.reasons
-    for demand in _still_waiting(view, started, evicted):
-        wait = waits_for_gpus(demand)
-        if reasons.get(demand) != wait.reason:  # what was said holds
-            plan.append(wait)
-    told: set[str] = set()
-    for job in (*stay, *unexplained):
-        if job.id not in told and job.id not in started:
-            told.add(job.id)
-            wait = lanes.explain(job, most, least.largest)
-            if reasons.get(job.id) != wait.reason:
+    if not _told(stay, evicted, reasons):
+        for demand in _still_waiting(view, started, evicted):
+            wait = waits_for_gpus(demand)
+            if reasons.get(demand) != wait.reason:  # what was said holds
                 plan.append(wait)
+    told: set[str] = set()
+    for at, lane in enumerate(stay):
+        job = firsts[at]
+        if not lanes.holds(lane, job, most, least.largest, reasons):
+            lane.told = lanes.explain(job, most, least.largest)
+            _tell(job, lane.told.wait, reasons, told, plan)
+    for job in unexplained:
+        if job.id not in started:
+            _tell(job, lanes.explain(job, most, least.largest).wait, reasons, told, plan)
     return plan
+
+
+def _told(stay: list[Lane], evicted: list[ActiveJob], reasons: Mapping[str | Demand, Reason]) -> bool:
+    """Whether all demands of which somebody waits after the plan have been given their reason."""
+    for lane in stay:
+        if reasons.get(lane.demand) is not lane.reason:  # objects
+            return False
+    return all(reasons.get(job.demand) == waits_for_gpus(job.demand).reason for job in evicted)
+
+
+def _tell(job: ActiveJob, wait: Wait, reasons: Mapping[str | Demand, Reason], told: set[str], plan: Plan) -> None:
+    """Unless that has been said."""
+    if job.id not in told:
+        told.add(job.id)
+        if reasons.get(job.id) != wait.reason:
+            plan.append(wait)
 
 
 def _still_waiting(view: View, started: dict[str, ActiveJob], evicted: list[ActiveJob]) -> Iterable[Demand]:

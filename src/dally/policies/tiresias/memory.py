@@ -9,6 +9,7 @@ from itertools import islice
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
+from dally.core.events import Measured, Started, TimerDue, Yielded
 from dally.core.journal import Entry
 from dally.core.plan import Plan
 from dally.core.policy import View
@@ -27,8 +28,7 @@ BACK = (ev.Yielded, ev.Interrupted, ev.StartFailed)  # what sends a job back to 
 
 def answers(planned: float, now: float, entries: Sequence[Entry]) -> bool:
     """Whether this is what the world says at once to the plan just made: no instant of its own, nothing falls due."""
-    return now == planned and all(
-        isinstance(entry, (ev.Measured, ev.Yielded, ev.Started)) for entry in entries)
+    return now == planned and all(isinstance(entry, (Measured, Yielded, Started)) for entry in entries)
 
 
 class Placing:
@@ -52,9 +52,11 @@ class Placing:
             return []
         learns, taught = self.lanes.packing.learns, False
         for entry in entries:
-            if isinstance(entry, ev.Measured):
+            if type(entry) is Measured:
                 if learns:
                     self._runs(memory, view.job(entry.job))
+            elif type(entry) is TimerDue:
+                continue
             elif isinstance(entry, BACK):
                 self._waits(memory, view.job(entry.job))
                 taught |= self._left(memory, view.job(entry.job))

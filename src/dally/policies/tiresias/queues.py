@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
+from dally.core.events import Measured, TimerDue
 from dally.core.journal import Entry
 from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
@@ -62,7 +63,7 @@ class Queues:
             return Rank(standing.queue, then=-index, tie=(standing.start,))
         if self.running_first:
             return Rank(standing.queue, then=0.0 if standing.running else 1.0, tie=(standing.start,))
-        return Rank(standing.queue, then=standing.start)
+        return Rank(standing.queue, 0.0, standing.start)
 
     def plan(self, view: View, memory: QueuesMemory, now: float) -> Plan:
         plan = self.placing.plan(view, memory, now)
@@ -79,7 +80,7 @@ class Queues:
 
     def hear(self, view: View, memory: QueuesMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         for entry in entries:
-            if isinstance(entry, ev.Measured):  # most of all, and nothing to the queues
+            if type(entry) is Measured or type(entry) is TimerDue:  # most of all, and nothing to the queues
                 continue
             if isinstance(entry, ev.Arrived):
                 self._join(memory, view.job(entry.job.id), now)
@@ -123,9 +124,9 @@ class Queues:
 
     def _resume(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
         was = memory.standings[job.id]
+        due, look = self._demotion(job, was.queue, was.restart, now)
         self._write(memory, job, was, Standing(
-            was.queue, min(was.start, now), was.restart, was.restart_executed, True, was.promoted,
-            *self._demotion(job, was.queue, was.restart, now)))  # fmt: skip
+            was.queue, min(was.start, now), was.restart, was.restart_executed, True, was.promoted, due, look))
 
     def _pause(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
         was = memory.standings[job.id]
@@ -176,9 +177,10 @@ class Queues:
 
     def _move(self, view: View, memory: QueuesMemory, now: float) -> list[ActiveJob]:
         """Everybody whose demotion or promotion is due."""
-        moved = []
-        while memory.due and memory.due[0][0] <= now:
-            job = view.job(memory.due[0][2])
+        moved: list[ActiveJob] = []
+        order = memory.due
+        while order and order[0][0] <= now:
+            job = view.job(order[0][2])
             was = memory.standings[job.id]
             if was.running:
                 due, look = self._demotion(job, was.queue + 1, was.restart, now)
