@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ import yaml
 
 from dally.core import units
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is some ten times faster
 _FLOPS = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([GTP])FLOP/s\s*$")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from dataclasses import dataclass
 from pathlib import Path
 
+from dally.core.records import dataclass
 from dally.experiments.output import FINISHED
 from dally.simulator.experiment import Experiment
 from dally.simulator.run import Run

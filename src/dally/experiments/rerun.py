@@ -6,11 +6,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.experiments.folder import result_folder, slug, write_folder
 from dally.experiments.provenance import TRACE, command_of, policy_record, read_provenance
 from dally.experiments.results import JOURNAL, run_policies

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dally.core.records import dataclass
 from dally.experiments.measuring import Measured, measure_all, notes_of
 from dally.report.metrics import job_rows
 from dally.simulator.experiment import Experiment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from dally.catalog.throughputs import gpu_name
 from dally.core.ledger import Ledger
 from dally.core.lives import OUTCOMES
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.columns import Floats, JobColumns, job_columns, mean, percentile
 from dally.simulator.run import Run

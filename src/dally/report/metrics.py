@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from dally.catalog.prices import dollars_per_hour
 from dally.core.ledger import Row
 from dally.core.placement import Placement
 from dally.core.queues import DEFAULT, by_name
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.bound import Bound, bound_of
 from dally.report.columns import JobColumns, Timeline, job_columns, mean, percentile, timeline

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from dally.core.records import dataclass
 from dally.report.alarm import allowance_text
 from dally.report.groups import Peers, groups_of, headlines, told_text
 from dally.report.metrics import Summary

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ from dally.core.job import DurationMeans
 from dally.core.journal import Sink
 from dally.core.policy import Policy
 from dally.core.queues import Queue
+from dally.core.records import dataclass
 from dally.core.told import DURATIONS
 from dally.core.topology import Topology
 from dally.network.mix import assign_models

@@ -12,11 +12,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dally.core.errors import RunError
+from dally.core.records import dataclass
 from dally.simulator.stopping import asked, heeded
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, get_args, get_type_hints
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
 from dally.core.nested import MOST, written_out
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.core.units import seconds
 from dally.simulator.digests import digest_of, trace_digest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger
 from dally.core.lives import FLOATS, INTS, OUTCOMES
+from dally.core.records import dataclass
 from dally.core.units import seconds
 from dally.traces.reshape import BEFORE, arrivals
 from dally.traces.trace import Trace
