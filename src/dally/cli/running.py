@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dally.cli.ending import INTERRUPTED, end
-from dally.cli.printing import console, print_notes
+from dally.cli.printing import print_notes, print_summaries
 from dally.cli.printing import print_table as print_figures
 from dally.cli.progress import Progress
 
@@ -52,10 +52,7 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
 
 def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, many: bool, figures: str,
            by: tuple[str, ...]) -> None:  # fmt: skip
-    from rich.text import Text
-
     from dally.experiments.assumed import assumed_text
-    from dally.report.table import print_table
 
     parts: dict[str, list[list[Part]]] = {}
     if by:
@@ -70,8 +67,7 @@ def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, 
         json.dump(found if many else found[0], sys.stdout, indent=2)
         print()
     elif made.results:
-        console().print(Text(assumed_text(made.experiment), style="bold"))
-        print_table([each.measured.summary for each in made.results], console=console())
+        print_summaries(assumed_text(made.experiment), [each.measured.summary for each in made.results])
         if figures == "all":
             from dally.report.more import figure_rows
 
