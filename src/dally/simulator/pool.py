@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dally.core.errors import RunError
 from dally.core.records import dataclass
 from dally.simulator.stopping import asked, heeded
+from dally.simulator.threads import ONE_THREAD
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -61,7 +62,8 @@ class Worker:
             # in a group of its own: a terminal's Ctrl-C reaches us alone, and we tell each worker once
             process = subprocess.Popen([sys.executable, "-m", "dally.simulator.worker", str(theirs.fileno())],
                                        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0,
-                                       env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})  # fmt: skip
+                                       env={ONE_THREAD: "1", **os.environ,
+                                            "PYTHONPATH": os.pathsep.join(paths)})  # fmt: skip
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
