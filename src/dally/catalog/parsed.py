@@ -21,22 +21,30 @@ class Node:
     """A node with what is used of one of PyYAML's: `id`, `tag`, `value`, and `start_mark.line`. Kept is its line, then
     a text, a list or a mapping of nodes, and of what is no text its tag."""
 
-    __slots__ = ("_value", "id", "line", "tag")
+    __slots__ = ("_inside", "id", "line", "tag", "value")
 
     def __init__(self, line: int, value: str | list[Any] | dict[str, Any], tag: str = "str") -> None:
-        self.line, self._value, self.tag = line, value, tag
-        self.id = "scalar" if isinstance(value, str) else "sequence" if isinstance(value, list) else "mapping"
+        self.line, self.tag = line, tag
+        if isinstance(value, str):
+            self.id = "scalar"
+            self.value: Any = value
+        else:
+            self.id = "sequence" if isinstance(value, list) else "mapping"
+            self._inside = value
 
     @property
     def start_mark(self) -> Node:
         return self
 
-    @property
-    def value(self) -> Any:
-        """What is inside is made when it is asked for; a key stands where its mapping begins."""
-        if isinstance(self._value, dict):
-            return [(Node(self.line, key), Node(*kept)) for key, kept in self._value.items()]
-        return [Node(*kept) for kept in self._value] if isinstance(self._value, list) else self._value
+    def __getattr__(self, name: str) -> Any:
+        """What is inside is made when it is first asked for; a key stands where its mapping begins."""
+        if name != "value":
+            raise AttributeError(name)
+        if isinstance(self._inside, dict):
+            self.value = [(Node(self.line, key), Node(*kept)) for key, kept in self._inside.items()]
+        else:
+            self.value = [Node(*kept) for kept in self._inside]
+        return self.value
 
 
 def parsed(path: Path, text: str) -> Node | None:

@@ -51,7 +51,7 @@ class Keeper:
 
 def keeper(part: Path, folder: Path, policy: AnyPolicy) -> Keeper | None:
     """None for a policy that is a class in Python: nobody can tell whether it is still the same."""
-    from dally.experiments.folder import slug
+    from dally.experiments.naming import slug
     from dally.experiments.provenance import policy_record
     from dally.simulator.digests import text_digest
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from dally.core.errors import UserError
 from dally.core.records import dataclass
-from dally.experiments.folder import result_folder, slug, write_folder
+from dally.experiments.folder import result_folder, write_folder
+from dally.experiments.naming import slug
 from dally.experiments.provenance import TRACE, command_of, policy_record, read_provenance
 from dally.experiments.results import JOURNAL, run_policies
 from dally.simulator.digests import code_digest, digest_of

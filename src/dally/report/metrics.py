@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -270,5 +269,7 @@ def job_rows(run: Run, topology: Topology) -> Iterator[Sequence[Any]]:
 
 def write_jobs_csv(run: Run, topology: Topology, path: Path) -> None:
     """`jobs.csv`: a field of what has not happened is empty."""
+    import csv
+
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows(job_rows(run, topology))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
@@ -37,7 +36,6 @@ from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
 from dally.simulator.window import Window
 from dally.simulator.workload import TracedCluster, Workload, prepare
-from dally.store.journal_file import JournalFile
 from dally.traces.trace import Trace
 from dally.version import __version__
 
@@ -163,6 +161,8 @@ class Experiment:
                     "origin": self._origin(), "version": __version__}  # fmt: skip
                 if self.scenario is not None:
                     about["scenario"] = self.described()
+                from dally.store.journal_file import JournalFile
+
                 sinks = (files.enter_context(JournalFile(journal, self.topology, **about)), *listeners)
             with naming(made):
                 run = simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
@@ -199,6 +199,8 @@ def naming(policy: Policy) -> Iterator[None]:
     except (UserError, PlanError, RunError, MemoryError):
         raise
     except Exception as error:
+        import traceback
+
         frames = traceback.extract_tb(error.__traceback__)
         home = sys.modules.get(type(policy).__module__)
         own = {getattr(home, "__file__", None)}

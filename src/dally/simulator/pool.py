@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
@@ -22,6 +21,7 @@ from dally.simulator.stopping import asked, heeded
 from dally.simulator.threads import ONE_THREAD
 
 if TYPE_CHECKING:
+    import subprocess
     from multiprocessing.connection import Connection
 
 Sign = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
@@ -50,7 +50,8 @@ class Worker:
 
     @classmethod
     def start(cls) -> Worker:
-        from multiprocessing.connection import Pipe  # one run alone needs no other process
+        import subprocess  # one run alone needs no other process
+        from multiprocessing.connection import Pipe
 
         import dally.version
 
