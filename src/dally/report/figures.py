@@ -15,6 +15,7 @@ from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.columns import Floats, JobColumns, job_columns, mean, percentile
 from dally.simulator.run import Run
+from dally.simulator.threads import inner
 
 SHORT = 10.0  # seconds below which a job's length is not held against its wait (Feitelson, bounded slowdown)
 
@@ -114,7 +115,7 @@ def _idle(ledger: Ledger, topology: Topology) -> tuple[float | None, float | Non
     edges = np.clip(np.append(np.array(ledger.time), last), first, last)
     free = topology.gpus - np.array(ledger.busy, dtype=np.float64)
     waiting = np.array(ledger.queue) > 0
-    idle = float(np.diff(edges) @ (free * waiting)) / (topology.gpus * span)
+    idle = inner(np.diff(edges), free * waiting) / (topology.gpus * span)
     if not ledger.keeps_segments or ledger.shared:
         return idle, None
     moments = [array("d") for _ in topology.machines]

@@ -21,6 +21,7 @@ from dally.report.bound import Bound, bound_of
 from dally.report.columns import JobColumns, Timeline, job_columns, mean, percentile, timeline
 from dally.report.figures import Figures, figures_of
 from dally.simulator.run import Run
+from dally.simulator.threads import inner
 
 _ON_TIME = 1e-6  # seconds after the deadline that are a rounding
 
@@ -224,7 +225,7 @@ def _utilisation(
         return None
     # Jobs that failed or were stopped may hold GPUs beyond the last end; that time is outside the makespan.
     edges = np.minimum(np.append(load.time, run.ledger.last_end), run.ledger.last_end)
-    held = float(np.diff(edges) @ load.busy)
+    held = inner(np.diff(edges), load.busy)
     return max(held - idle_held - run.lost_work_gpu_seconds, 0.0) / (topology.gpus * makespan)
 
 
