@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dally.report.compared import ReportRun
 from dally.report.metrics import Summary
-from dally.report.table import COLUMNS, column_texts, print_table
+from dally.report.table import COLUMNS, column_texts, plain_table, print_table
 from dally.report.wording import column_times
 
 
@@ -32,6 +32,24 @@ def test_no_line_is_wider_than_the_terminal_and_no_figure_is_cut(summaries: list
     assert "…" not in text
     for summary in summaries:
         assert summary.policy in text
+
+
+@pytest.mark.parametrize("width", [200, 170, 140, 110, 90])
+def test_without_colours_it_is_the_same_to_the_byte(summaries: list[Summary], width: int) -> None:
+    alike = [replace(each, told="nothing") for each in summaries]
+    shared = [replace(summaries[0], policy="a[b=c]", migrations=3), summaries[1]]
+    for each in (summaries, alike, shared, summaries[:1], summaries[1:]):
+        lines = plain_table(each, width, ("a note",))
+        wide = max(map(len, shown(each, 1000, ("a note",)).splitlines()))
+        assert lines is not None or wide > width  # something is folded
+        if lines is not None:
+            assert "\n".join([*lines, ""]) == shown(each, width, ("a note",))
+
+
+def test_what_must_be_folded_or_is_not_one_place_wide_is_left_to_rich(summaries: list[Summary]) -> None:
+    assert plain_table(summaries, 60) is None
+    for name in ("策略", "a\u0301", "\x1b[1m"):
+        assert plain_table([replace(summaries[0], policy=name)], 200) is None
 
 
 def test_a_narrow_terminal_says_which_columns_it_left_out(summaries: list[Summary]) -> None:

@@ -8,7 +8,6 @@ from math import prod
 from dally.catalog.architectures import build
 from dally.catalog.entries import Entry, bandwidth, flops, seconds, size_bytes, watts
 from dally.catalog.gpu import Gpu
-from dally.catalog.layer_csv import load_layer_csv
 from dally.catalog.machine import Fabric, FabricLevel, InnerLevel, Instance, Machine
 from dally.catalog.model import Layer, Measured, Model, Optimizer, Parallelism, Precision
 from dally.core.errors import UserError
@@ -82,6 +81,8 @@ def _layers(entry: Entry, precision: Precision, batch: int, resolve_gpu: Resolve
         except UserError as error:
             raise entry.fail(str(error), "arguments" if "arguments" in entry else "architecture") from None
     if "layers_csv" in entry:
+        from dally.catalog.layer_csv import load_layer_csv
+
         path = entry.path.parent / entry.text("layers_csv")
         return load_layer_csv(path, gpu=measured_on, batch=batch, gradient_width=width)
     rows = entry.entries("layers")

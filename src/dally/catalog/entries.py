@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from dally.catalog.parsed import parsed
 from dally.core import units
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is some ten times faster
 _FLOPS = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([GTP])FLOP/s\s*$")
 _REQUIRED: Any = object()
 T = TypeVar("T")
@@ -122,7 +121,7 @@ class Entry:
         node = self.nodes.get(key)
         if node is None:
             return []
-        if not isinstance(node, yaml.SequenceNode):
+        if node.id != "sequence":
             raise self.fail("must be a list", key)
         return [_entry(self.path, f"{self.name}.{key}[{i}]", item) for i, item in enumerate(node.value)]
 
@@ -179,8 +178,15 @@ def _text(path: Path) -> str:
 
 
 def _compose(path: Path) -> Any:
+    text = _text(path)
+    built_in = parsed(path, text)
+    if built_in is not None:
+        return built_in
+    import yaml
+
     try:
-        return yaml.compose(_text(path), Loader=_Loader)
+        # the C parser is some ten times faster
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
@@ -210,7 +216,7 @@ def read_sections(path: Path, known: Iterable[str]) -> dict[str, dict[str, Entry
 
 def _entry(path: Path, name: str, node: Any) -> Entry:
     line = node.start_mark.line + 1
-    if not isinstance(node, yaml.MappingNode):
+    if node.id != "mapping":
         raise UserError(f"{path}, line {line}: {name} must be a mapping of fields to values")
     nodes: dict[str, Any] = {}
     for key, value in node.value:
@@ -221,9 +227,9 @@ def _entry(path: Path, name: str, node: Any) -> Entry:
 
 
 def _plain(node: Any) -> Any:
-    if isinstance(node, yaml.MappingNode):
+    if node.id == "mapping":
         return {str(key.value): _plain(value) for key, value in node.value}
-    if isinstance(node, yaml.SequenceNode):
+    if node.id == "sequence":
         return [_plain(item) for item in node.value]
     return scalar(node)
 

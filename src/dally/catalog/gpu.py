@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dally.catalog.model import Precision
+from dally.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ weights (attention scores) spends the same on the gradients of its two inputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dally.catalog.model import Layer
+from dally.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

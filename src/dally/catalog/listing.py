@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dally.catalog.model import Model
 from dally.catalog.store import fabrics, gpus, instances, machines, models
+from dally.core.records import dataclass
 from dally.core.units import show_bytes, show_time
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dally.core.records import dataclass
 from dally.core.topology import Level, LinkKind
 
 

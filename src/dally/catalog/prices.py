@@ -23,11 +23,12 @@ def dollars_per_hour(gpu_type: str, said: Mapping[str, float] | None = None) -> 
 
 @lru_cache(maxsize=256)
 def _cheapest(gpu: str) -> float | None:
-    from dally.catalog.store import find_machine, instances
+    from dally.catalog.store import instances, machines
 
+    offers, known = instances(), machines()
     prices = []
-    for name in instances():
-        machine = find_machine(instances()[name].machine)
-        if gpu_name(machine.gpu) == gpu:
-            prices.append(instances()[name].price / machine.gpus)
+    for name in offers:
+        machine = known.resolve(offers.written(name, "machine"))
+        if machine is None or gpu_name(known.written(machine, "gpu")) == gpu:  # only these are built
+            prices.append(offers[name].price / known.find(offers[name].machine).gpus)
     return min(prices, default=_PAPER.get(gpu))

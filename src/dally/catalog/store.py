@@ -73,6 +73,10 @@ class Section(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def written(self, name: str, key: str) -> str:
+        """A text of an entry as it stands there, without building the entry."""
+        return self._entries[name].text(key)
+
     def resolve(self, text: str) -> str | None:
         """The name that this name or alias stands for; None where there is none."""
         if text in self._entries:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 JobType = tuple[str, int]  # model as the file names it, gang size
 Pair = tuple[float, float]

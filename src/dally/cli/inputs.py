@@ -115,6 +115,9 @@ def experiment_options(command: F) -> F:
 
 def read_scenario(scenario: Path | None, **options: Any) -> Scenario:
     """The scenario that the options, and the file they may name, describe."""
+    from dally.simulator.threads import import_numpy
+
+    import_numpy()
     from dally.simulator.scenario import Scenario
 
     if options.get("trace") == "-":  # read once and kept: what came through a pipe does not come again

@@ -59,12 +59,15 @@ COMMANDS = SIMULATED | LIVE
 class Commands(click.Group):
     """A group that imports a command's module only when that command runs: `dally --help` is instant."""
 
+    called = ""  # the command that runs
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        self.called = cmd_name
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(import_module(f"dally.cli.{module}"), attribute or "command", None)
         assert isinstance(command, click.Command)
@@ -100,6 +103,9 @@ def main(args: list[str] | None = None) -> None:
         sys.exit(2)
     try:
         code = cli.main(args=args, prog_name="dally", standalone_mode=False)
+        sys.stdout.flush()
+        if args is None and _nothing_is_left():
+            _leave(code if isinstance(code, int) else 0)
         sys.exit(code if isinstance(code, int) else 0)
     except UserError as error:
         _say(str(error))
@@ -133,6 +139,16 @@ def main(args: list[str] | None = None) -> None:
     except MemoryError:
         _say("out of memory: take fewer jobs or run fewer policies at a time")
         sys.exit(2)
+
+
+def _nothing_is_left() -> bool:
+    """Whether Python would only tidy up, object by object, which takes a tenth of a small simulation: nobody measures
+    or follows it, no thread is at work, and no service that holds anything open."""
+    import threading
+
+    assert isinstance(cli, Commands)
+    watched = sys.getprofile() is not None or sys.gettrace() is not None
+    return cli.called in SIMULATED and threading.active_count() == 1 and not watched
 
 
 def _leave(code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -9,12 +10,35 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dally.report.metrics import Summary
+
+
+PIPED = 200  # characters in a line of what is no terminal
+
 
 def console() -> Console:
     """Standard output. Piped, it is as wide as it needs to be, so that nothing is cut off."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, soft_wrap=False)
+    return Console(width=None if sys.stdout.isatty() else PIPED, highlight=False, soft_wrap=False)
+
+
+def is_plain_output() -> bool:
+    """Whether nobody asks for colours: standard output is no terminal, and is not to be taken for one."""
+    return not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE"))
+
+
+def print_summaries(above: str, summaries: Sequence[Summary]) -> None:
+    """The table of policies, a line above it."""
+    from dally.report.table import is_plain, plain_table, print_table
+
+    if is_plain_output() and is_plain(above, PIPED) and (lines := plain_table(summaries, PIPED)) is not None:
+        print(above, *lines, sep="\n")
+        return
+    from rich.text import Text
+
+    console().print(Text(above, style="bold"))
+    print_table(summaries, console=console())
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dally.cli.ending import INTERRUPTED, end
-from dally.cli.printing import console, print_notes
+from dally.cli.printing import print_notes, print_summaries
 from dally.cli.printing import print_table as print_figures
 from dally.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from dally.experiments.output import Output
     from dally.experiments.results import Comparison, Result
     from dally.report.by import Part
     from dally.simulator.scenario import Scenario
@@ -23,10 +25,9 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
             by: tuple[str, ...] = ()) -> None:  # fmt: skip
     """The trip: run, sum up, print, write. Interrupted runs are summed up as far as they got, and the exit code is 130;
     a policy that fails costs the others nothing, and the exit code is 1."""
-    from dally.experiments.folder import result_folder, write_folder
     from dally.experiments.results import run_policies
 
-    with result_folder(out, scenario, policies, many=many, force=force) as output:
+    with _folder(out, scenario, policies, many=many, force=force) as output:
         part = None if output is None else output.part
         with Progress(quiet) as progress:
             made = run_policies(scenario, policies, out=part, many=many, workers=workers, report=progress,
@@ -39,6 +40,8 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
         if not made.results and made.interrupted:
             raise KeyboardInterrupt
         if output is not None:
+            from dally.experiments.folder import write_folder
+
             write_folder(made.experiment, made.results, output.part, many=many, failures=made.failures,
                          policies=policies)  # fmt: skip
             if not made.interrupted:
@@ -50,12 +53,19 @@ def execute(scenario: Scenario, policies: list[str], *, out: Path | None, as_jso
     end([each.measured.summary.alarm for each in made.results], failed=bool(made.failures))
 
 
+def _folder(out: Path | None, scenario: Scenario, policies: list[str], *, many: bool,
+            force: bool) -> AbstractContextManager[Output | None]:  # fmt: skip
+    """Most small runs are only looked at, and need nothing of what writes folders."""
+    if out is None:
+        return nullcontext()
+    from dally.experiments.folder import result_folder
+
+    return result_folder(out, scenario, policies, many=many, force=force)
+
+
 def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, many: bool, figures: str,
            by: tuple[str, ...]) -> None:  # fmt: skip
-    from rich.text import Text
-
     from dally.experiments.assumed import assumed_text
-    from dally.report.table import print_table
 
     parts: dict[str, list[list[Part]]] = {}
     if by:
@@ -70,8 +80,7 @@ def _print(made: Comparison, where: Path | None, *, as_json: bool, quiet: bool, 
         json.dump(found if many else found[0], sys.stdout, indent=2)
         print()
     elif made.results:
-        console().print(Text(assumed_text(made.experiment), style="bold"))
-        print_table([each.measured.summary for each in made.results], console=console())
+        print_summaries(assumed_text(made.experiment), [each.measured.summary for each in made.results])
         if figures == "all":
             from dally.report.more import figure_rows
 

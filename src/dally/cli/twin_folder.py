@@ -7,7 +7,6 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dally.cli.given import given
+from dally.core.records import dataclass
 
 if TYPE_CHECKING:
     from dally.experiments.output import Output

@@ -31,11 +31,19 @@ def seldom_collected() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """It would look through all of them again and again, and find nothing."""
+    """It would look through all of them again and again, and find nothing; nor are they looked through afterwards."""
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collecting:
+            _take_for_old()
             gc.enable()
+
+
+def _take_for_old() -> None:
+    """What there is now is looked through only where everything is. Whoever froze something keeps it frozen."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()  # into the oldest generation

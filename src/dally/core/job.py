@@ -6,10 +6,12 @@ know about the future it must get through an estimate that a live cluster could 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, field, fields
 from enum import Enum
 from operator import attrgetter
 from typing import Any
+
+from dally.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,10 @@ _FIELDS = {name: place for place, name in enumerate(Job.__dataclass_fields__)}
 _values = attrgetter(*_FIELDS)
 # The same fields, not frozen. A frozen object is filled through `object.__setattr__`, field by field: four times the
 # work, and traces are made and altered a million jobs at a time.
-_Draft: Any = make_dataclass("_Draft", [(each.name, Any, field(default=each.default)) for each in fields(Job)],
-                             slots=True)  # fmt: skip
+_Draft: Any = dataclass(slots=True)(type("_Draft", (), {
+    "__annotations__": dict.fromkeys(_FIELDS, Any),
+    **{each.name: each.default for each in fields(Job) if each.default is not MISSING},
+}))  # fmt: skip
 
 
 def made(*values: Any, **named: Any) -> Job:

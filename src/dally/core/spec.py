@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ in its machine's mask. A domain is identified by its whole path: rack names repe
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 
 class LinkKind(Enum):

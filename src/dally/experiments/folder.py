@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dally.core.errors import UserError
 from dally.experiments.assumed import assumed_text
 from dally.experiments.measuring import Measured
+from dally.experiments.naming import make_folder, slug, unique_names
 from dally.experiments.output import Output
 from dally.experiments.provenance import PROVENANCE, TRACE, command_of, inputs_of, policy_record, provenance
-from dally.simulator.experiment import Experiment, as_policy
+from dally.simulator.experiment import Experiment
 from dally.simulator.scenario import Scenario
 from dally.simulator.sweep import AnyPolicy, Failure
 from dally.traces.trace import Trace
@@ -25,38 +24,6 @@ from dally.traces.trace import Trace
 if TYPE_CHECKING:
     from dally.experiments.results import Result
     from dally.report.compared import ReportRun
-
-
-def unique_names(policies: Sequence[AnyPolicy]) -> list[str]:
-    """The policies' names in their shortest form; each is made once, so that bad ones are refused before any runs."""
-    if not policies:
-        raise UserError("no policy is given")
-    names = [as_policy(policy).name for policy in policies]
-    if len(set(names)) < len(names):
-        raise UserError(f"a policy is named twice: {', '.join(names)}")
-    return names
-
-
-def folders_of(out: Path | None, names: Sequence[str], many: bool) -> list[Path | None]:
-    """Where each run leaves its files: the folder itself for one run, a folder per policy for several."""
-    if out is None:
-        return [None] * len(names)
-    folders = [out / slug(name) if many else out for name in names]
-    for folder in folders:
-        make_folder(folder, out)
-    return list(folders)
-
-
-def make_folder(folder: Path, out: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {out}: the folder cannot be made: {error.strerror}") from error
-
-
-def slug(name: str) -> str:
-    """A policy's name as a folder name."""
-    return re.sub(r"[^\w.=-]+", "_", name).strip("_")
 
 
 def write_folder(experiment: Experiment, results: Sequence[Result], out: Path, *, many: bool,

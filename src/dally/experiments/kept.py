@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from dataclasses import dataclass
 from pathlib import Path
 
+from dally.core.records import dataclass
 from dally.experiments.output import FINISHED
 from dally.simulator.experiment import Experiment
 from dally.simulator.run import Run
@@ -51,7 +51,7 @@ class Keeper:
 
 def keeper(part: Path, folder: Path, policy: AnyPolicy) -> Keeper | None:
     """None for a policy that is a class in Python: nobody can tell whether it is still the same."""
-    from dally.experiments.folder import slug
+    from dally.experiments.naming import slug
     from dally.experiments.provenance import policy_record
     from dally.simulator.digests import text_digest
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.units import show_time
 from dally.experiments.assumed import TOLD
 from dally.report.alarm import below_bound

@@ -191,7 +191,7 @@ def _entries(about: Mapping[str, Any] | None) -> set[str]:
     """The names that a run of this record leaves in its folder."""
     if about is None:
         return set()
-    from dally.experiments.folder import slug
+    from dally.experiments.naming import slug
 
     ours = set(_OURS) | {"results.parquet", "cells"} | {str(page) for page in about.get("pages", ())}
     for record in about.get("policies", ()):

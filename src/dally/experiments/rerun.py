@@ -6,12 +6,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
-from dally.experiments.folder import result_folder, slug, write_folder
+from dally.core.records import dataclass
+from dally.experiments.folder import result_folder, write_folder
+from dally.experiments.naming import slug
 from dally.experiments.provenance import TRACE, command_of, policy_record, read_provenance
 from dally.experiments.results import JOURNAL, run_policies
 from dally.simulator.digests import code_digest, digest_of

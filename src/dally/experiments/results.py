@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dally.core.records import dataclass
 from dally.experiments.measuring import Measured, measure_all, notes_of
+from dally.experiments.naming import folders_of, unique_names
 from dally.report.metrics import job_rows
 from dally.simulator.experiment import Experiment
 from dally.simulator.pool import Report
@@ -18,6 +19,8 @@ from dally.simulator.sweep import AnyPolicy, Failure, run_each
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from dally.experiments.kept import Keeper
 
 JOURNAL = "journal.jsonl.gz"
 
@@ -122,14 +125,15 @@ def run_policies(scenario: Scenario, policies: Sequence[AnyPolicy], *, out: Path
     With `out`, journals are written there as the runs go; `Comparison.write` adds the rest. `resumable`: policies that
     are finished there are read back and not run again, and each one that ends is kept for that.
     """
-    from dally.experiments.folder import folders_of, unique_names
-    from dally.experiments.kept import keeper
-
     names = unique_names(policies)
     experiment = scenario.prepare()
     folders = folders_of(out, names, many)
-    keepers = [keeper(out, folder, policy) if resumable and out is not None and folder is not None else None
-               for folder, policy in zip(folders, policies, strict=True)]  # fmt: skip
+    keepers: list[Keeper | None] = [None] * len(policies)
+    if resumable and out is not None:
+        from dally.experiments.kept import keeper
+
+        keepers = [None if folder is None else keeper(out, folder, policy)
+                   for folder, policy in zip(folders, policies, strict=True)]  # fmt: skip
     there = {index: run for index, each in enumerate(keepers) if each is not None
              and (run := each.find(experiment)) is not None}  # fmt: skip
     left = [index for index in range(len(policies)) if index not in there]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.experiments.results import run_policies
 from dally.report.groups import first_and_second, groups_of
 from dally.report.metrics import Summary

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from dally.core.placement import Placement
+from dally.core.records import dataclass
 
 SAVED = 143  # a job that saved its checkpoint and left: 128 + SIGTERM
 

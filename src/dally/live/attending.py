@@ -10,7 +10,7 @@ import queue
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dally.core import events as ev
@@ -19,6 +19,7 @@ from dally.core.active import ActiveJob
 from dally.core.agenda import Agenda
 from dally.core.clock import Clock
 from dally.core.journal import Decided, Rejected
+from dally.core.records import dataclass
 from dally.core.sharing import Groups
 from dally.core.topology import Topology
 from dally.live.attempts import Attempt, Key, Leaving, Terms

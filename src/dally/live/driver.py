@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dally.core import events as ev
 from dally.core.errors import UserError
@@ -20,6 +20,7 @@ from dally.core.job import Job
 from dally.core.journal import Instant, Journal, Refused
 from dally.core.placement import Placement
 from dally.core.queues import Queue
+from dally.core.records import dataclass
 from dally.core.snapshot import save
 from dally.core.topology import Topology, spec_of
 from dally.live.attempts import Terms

@@ -9,11 +9,12 @@ after it asks about each with `adopt`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from signal import Signals
 from typing import Literal, NamedTuple, Protocol
 
 from dally.core.placement import Placement
+from dally.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

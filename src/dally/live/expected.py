@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dally.core.errors import UserError
 from dally.core.placement import Placement
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from dally.core import events as ev
@@ -20,6 +20,7 @@ from dally.core.estimates import Declared, Estimates
 from dally.core.job import Job
 from dally.core.journal import Instant, Journal, flat
 from dally.core.journal_text import JournalText
+from dally.core.records import dataclass
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference
 from dally.core.snapshot import load, load_memory

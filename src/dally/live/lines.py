@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from dally.catalog.entries import scalar
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.live.plain_errors import Location, field_name, first_mistake
 
 MOST_NODES = 100_000  # references can make a short file endless

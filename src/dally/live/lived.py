@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.estimates import Estimates
 from dally.core.journal import InCharge, Instant, Journal, Odd
+from dally.core.records import dataclass
 from dally.core.scheduler import Scheduler
 from dally.core.topology import Topology
 from dally.policies.options import make_policy

@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.agenda import Agenda
 from dally.core.journal import Decided
+from dally.core.records import dataclass
 from dally.live.lived import Attempt, Lived, due, whose
 
 _TOGETHER = 1e-6  # seconds: what is nearer than that is one instant; sums of seconds are not exact

@@ -14,11 +14,11 @@ import re
 import secrets
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 PREFIX = "dally_"
 _USER = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}$")

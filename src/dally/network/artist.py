@@ -9,10 +9,10 @@ those waiting for a dimension the youngest goes first (LIFO).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.network.astra.layers import Layer, compute_ns
 from dally.network.astra.model import GIB, Kind
 from dally.network.astra.step import StepNs

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.network.artist import ArtistDimension, artist_step_ns
 from dally.network.astra.collective import Fabric
 from dally.network.astra.layers import Layer, number, read_layers, read_table, whole

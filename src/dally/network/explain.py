@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from dally.core.errors import UserError
 from dally.core.placement import Placement
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.core.units import show_bytes, show_time
 from dally.network.analytic import Analytic

@@ -6,7 +6,6 @@ from _random import Random  # the generator alone, without the dressing of `rand
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha512
 from itertools import accumulate
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
 from dally.core.job import Job, altered
+from dally.core.records import dataclass
 from dally.core.units import seconds
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from dally.core.active import ActiveJob
@@ -12,6 +11,7 @@ from dally.core.memory import Memory, NoMemory
 from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.ranking import Rank
+from dally.core.records import dataclass
 from dally.core.told import DURATIONS
 from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank, plan_in_order

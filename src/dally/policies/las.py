@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -11,6 +10,7 @@ from dally.core.memory import Memory
 from dally.core.plan import Plan, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
+from dally.core.records import dataclass
 from dally.core.states import State
 from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank

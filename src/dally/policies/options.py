@@ -8,12 +8,13 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from dally.core.errors import UserError
 from dally.core.policy import Policy
+from dally.core.records import dataclass
 from dally.core.spec import parse_spec, split_specs
 from dally.core.units import seconds
 from dally.policies.registered import load, registered

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dally.core.active import ActiveJob
 from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.ranking import Rank
+from dally.core.records import dataclass
 from dally.policies.base import RankedPolicy
 from dally.policies.greedy import plan_by_rank
 from dally.policies.options import option

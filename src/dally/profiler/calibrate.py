@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ import yaml
 from dally.core.errors import UserError
 from dally.core.job import Job
 from dally.core.placement import Placement
+from dally.core.records import dataclass
 from dally.core.spec import parse_spec
 from dally.core.topology import Level, Topology, build_topology, spec_of
 from dally.network.registry import make_network

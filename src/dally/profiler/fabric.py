@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from math import log
 from pathlib import Path
@@ -18,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.profiler.inside.ladder import SIZES
 from dally.profiler.inside.task import Task
 from dally.profiler.launch import HERE, Launch, Machine

@@ -10,10 +10,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from dally.core.records import dataclass
 from dally.profiler.inside.ladder import MACHINE
 from dally.profiler.inside.record import read_records
 from dally.profiler.inside.task import LAUNCHER, VARIABLE, Task

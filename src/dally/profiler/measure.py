@@ -6,12 +6,13 @@ import os
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.profiler.document import Profile, Run
 from dally.profiler.inside.task import Task
 from dally.profiler.launch import HERE, Launch, Machine, Outcome

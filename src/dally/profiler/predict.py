@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 if TYPE_CHECKING:
     from dally.catalog import Gpu, Machine, Model

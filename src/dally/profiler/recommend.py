@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.profiler.predict import NETWORK_ERROR, Subject, predict
 
 if TYPE_CHECKING:

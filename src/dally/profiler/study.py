@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dally.core.records import dataclass
 from dally.profiler.predict import predict
 
 if TYPE_CHECKING:

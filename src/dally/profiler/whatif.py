@@ -8,11 +8,12 @@ what the disk adds. fetch(x) = (1 − x) · fetch + x · bytes / memory bandwidt
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.profiler.predict import predict
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ runs are measured against the same bound, and their multiples rank them as their
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.columns import Floats, job_columns
 from dally.simulator.bounds import lower_bounds

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from dally.core.job import Job
 from dally.core.ledger import Row
+from dally.core.records import dataclass
 from dally.simulator.run import Run
 
 KEYS = ("user", "tenant", "partition", "size", "hour")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.report import markup
 from dally.report.compared import ReportRun
 from dally.report.series import cdf, compact

@@ -6,7 +6,7 @@ and they travel between processes for next to nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dally.core.ledger import Ledger
 from dally.core.lives import ALONE, FLOATS, INTS, OUTCOMES
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 
 Floats = NDArray[np.float64]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.columns import Bools, Floats, Ints, job_columns, segment_columns, timeline
 from dally.report.metrics import Summary

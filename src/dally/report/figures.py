@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ import numpy as np
 from dally.catalog.throughputs import gpu_name
 from dally.core.ledger import Ledger
 from dally.core.lives import OUTCOMES
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.columns import Floats, JobColumns, job_columns, mean, percentile
 from dally.simulator.run import Run
+from dally.simulator.threads import inner
 
 SHORT = 10.0  # seconds below which a job's length is not held against its wait (Feitelson, bounded slowdown)
 
@@ -113,7 +115,7 @@ def _idle(ledger: Ledger, topology: Topology) -> tuple[float | None, float | Non
     edges = np.clip(np.append(np.array(ledger.time), last), first, last)
     free = topology.gpus - np.array(ledger.busy, dtype=np.float64)
     waiting = np.array(ledger.queue) > 0
-    idle = float(np.diff(edges) @ (free * waiting)) / (topology.gpus * span)
+    idle = inner(np.diff(edges), free * waiting) / (topology.gpus * span)
     if not ledger.keeps_segments or ledger.shared:
         return idle, None
     moments = [array("d") for _ in topology.machines]

@@ -20,6 +20,7 @@ from dally.report.wording import (
     time_text,
     times_text,
 )
+from dally.simulator.threads import inner
 
 NOTICEABLE = 0.03  # a change below 3 % is not worth a sentence
 
@@ -224,7 +225,7 @@ def _preemption(run: ReportRun) -> list[str]:
     counted = ((summary.preemptions, "preemption"), (summary.migrations, "migration"))
     words = [f"{count_text(n)} {word}{'' if n == 1 else 's'}" for n, word in counted if n]
     often = f" ({moved / summary.jobs:.1f} per job)" if moved >= summary.jobs else ""
-    held = float(run.jobs.running @ run.jobs.gpus)
+    held = inner(run.jobs.running, run.jobs.gpus)
     if summary.lost_gpu_seconds:
         share = f", {share_text(summary.lost_gpu_seconds / held)} of the GPU time held" if held else ""
         lost = f"{gpu_hours_text(summary.lost_gpu_seconds)} to checkpoints and work done again{share}"

@@ -8,12 +8,12 @@ one window of time on the first racks. The window is the same for all runs, arou
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.columns import Bools, Floats, Ints, SegmentColumns
 from dally.report.compared import Comparison, ReportRun

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from dally.core.records import dataclass
 from dally.core.told import NOTHING
 from dally.report.metrics import Summary
 from dally.report.wording import listed, share_text, time_text, times_text

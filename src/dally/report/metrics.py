@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,13 @@ from dally.catalog.prices import dollars_per_hour
 from dally.core.ledger import Row
 from dally.core.placement import Placement
 from dally.core.queues import DEFAULT, by_name
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report.bound import Bound, bound_of
 from dally.report.columns import JobColumns, Timeline, job_columns, mean, percentile, timeline
 from dally.report.figures import Figures, figures_of
 from dally.simulator.run import Run
+from dally.simulator.threads import inner
 
 _ON_TIME = 1e-6  # seconds after the deadline that are a rounding
 
@@ -224,7 +225,7 @@ def _utilisation(
         return None
     # Jobs that failed or were stopped may hold GPUs beyond the last end; that time is outside the makespan.
     edges = np.minimum(np.append(load.time, run.ledger.last_end), run.ledger.last_end)
-    held = float(np.diff(edges) @ load.busy)
+    held = inner(np.diff(edges), load.busy)
     return max(held - idle_held - run.lost_work_gpu_seconds, 0.0) / (topology.gpus * makespan)
 
 
@@ -269,5 +270,7 @@ def job_rows(run: Run, topology: Topology) -> Iterator[Sequence[Any]]:
 
 def write_jobs_csv(run: Run, topology: Topology, path: Path) -> None:
     """`jobs.csv`: a field of what has not happened is empty."""
+    import csv
+
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows(job_rows(run, topology))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.report import markup
 from dally.report.alarm import below_bound

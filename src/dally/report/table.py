@@ -1,21 +1,26 @@
-"""The terminal table: one line per policy, times for people, each policy as a multiple of the lower bound."""
+"""The terminal table: one line per policy, times for people, each policy as a multiple of the lower bound.
+
+Rich draws it on a terminal, and wherever a line must be folded. Elsewhere it is plain text, which needs no rich: that
+takes as long to import and to draw as a small simulation to run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from rich.cells import cell_len
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-
+from dally.core.records import dataclass
 from dally.report.alarm import allowance_text
 from dally.report.groups import Peers, groups_of, headlines, told_text
 from dally.report.metrics import Summary
 from dally.report.wording import column_times, count_text, run_notes, share_text, time_text, times_text
 
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
 BEST = "*"
+_WIDE_FROM = 0x300  # the first character that may take two places or none
+_NARROW = "–—…"  # and these that do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +88,33 @@ def column_texts(column: Column, summaries: Sequence[Summary]) -> tuple[list[str
     return texts, found
 
 
-def _cells(column: Column, summaries: Sequence[Summary]) -> list[Text]:
+class _Laid(NamedTuple):
+    """What stands where in a table of some width, before it is drawn."""
+
+    first: int  # places of the column of names
+    kept: list[int]  # columns that fit
+    widths: list[int]  # of these
+    rows: list[tuple[str, list[tuple[str, bool]]]]  # name, and cells with whether they are best; a heading has none
+    captions: list[str]
+
+
+def _cells(column: Column, summaries: Sequence[Summary]) -> list[tuple[str, bool]]:
     texts, best = column_texts(column, summaries)
     pad = "  " if best else ""  # keeps the figures below each other
-    return [
-        Text(f"{text} {BEST}", style="bold") if row in best else Text(text + pad) for row, text in enumerate(texts)
-    ]
+    return [(f"{text} {BEST}", True) if row in best else (text + pad, False) for row, text in enumerate(texts)]
 
 
-def summary_table(summaries: Sequence[Summary], width: int, notes: Sequence[str] = ()) -> Group:
-    """The table for a terminal `width` characters wide, with the notes below it."""
+def _laid(summaries: Sequence[Summary], width: int, notes: Sequence[str], length: Callable[[str], int]) -> _Laid:
     names = [each.policy for each in summaries]
     columns = columns_for(summaries)
     cells = [_cells(column, summaries) for column in columns]
     widths = [
-        max(*(cell.cell_len for cell in column_cells), cell_len(column.title))
+        max(*(length(text) for text, _ in column_cells), length(column.title))
         for column, column_cells in zip(columns, cells, strict=True)
     ]
     groups = groups_of(summaries)
     heads = [_heading(group) for group in groups] if len(groups) > 1 else []
-    first = max(cell_len("policy"), *map(cell_len, names), *map(cell_len, heads))
+    first = max(length("policy"), *map(length, names), *map(length, heads))
     kept = list(range(len(columns)))
     # Two blanks between columns; the policy's name never goes, it wraps when all else is gone.
     while first + sum(widths[index] + 2 for index in kept) > width:
@@ -110,16 +122,50 @@ def summary_table(summaries: Sequence[Summary], width: int, notes: Sequence[str]
         if not droppable:
             break
         kept.remove(max(droppable, key=lambda index: columns[index].drop))
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("policy", overflow="fold")
-    for index in kept:
-        table.add_column(columns[index].title, justify="right", min_width=widths[index])
+    rows: list[tuple[str, list[tuple[str, bool]]]] = []
     for group in groups:
         if len(groups) > 1:
-            table.add_row(Text(_heading(group), style="italic"))
-        for row in group.members:
-            table.add_row(Text(names[row]), *(cells[index][row] for index in kept))
-    return Group(table, *(Text(line, style="dim") for line in _captions(summaries, columns, kept, notes)))
+            rows.append((_heading(group), []))
+        rows += [(names[row], [cells[index][row] for index in kept]) for row in group.members]
+    captions = _captions(summaries, columns, kept, notes)
+    return _Laid(first, kept, [widths[index] for index in kept], rows, captions)
+
+
+def summary_table(summaries: Sequence[Summary], width: int, notes: Sequence[str] = ()) -> Group:
+    """The table for a terminal `width` characters wide, with the notes below it."""
+    from rich.cells import cell_len
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    laid = _laid(summaries, width, notes, cell_len)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("policy", overflow="fold")
+    columns = columns_for(summaries)
+    for index, wide in zip(laid.kept, laid.widths, strict=True):
+        table.add_column(columns[index].title, justify="right", min_width=wide)
+    for name, cells in laid.rows:
+        table.add_row(Text(name, style="" if cells else "italic"),
+                      *(Text(text, style="bold" if best else "") for text, best in cells))  # fmt: skip
+    return Group(table, *(Text(line, style="dim") for line in laid.captions))
+
+
+def plain_table(summaries: Sequence[Summary], width: int, notes: Sequence[str] = ()) -> list[str] | None:
+    """The same without colours, line by line; None where one would have to be folded, or is not of plain letters."""
+    laid = _laid(summaries, width, notes, len)
+    columns = columns_for(summaries)
+    lines = []
+    for name, texts in [("policy", [columns[index].title for index in laid.kept]),
+                        *((name, [text.rstrip() for text, _ in cells]) for name, cells in laid.rows)]:  # fmt: skip
+        filled = texts or [""] * len(laid.kept)
+        lines.append("  ".join([name.ljust(laid.first), *map(str.rjust, filled, laid.widths)]))
+    lines += laid.captions
+    return lines if all(is_plain(line, width) for line in lines) else None
+
+
+def is_plain(line: str, width: int) -> bool:
+    """Whether a line fits as it is, one place a character."""
+    return len(line) <= width and line.isprintable() and all(ord(c) < _WIDE_FROM or c in _NARROW for c in line)
 
 
 def _captions(summaries: Sequence[Summary], columns: Sequence[Column], kept: Sequence[int],
@@ -156,5 +202,7 @@ def _full_title(columns: Sequence[Column], index: int) -> str:
 
 def print_table(summaries: Sequence[Summary], notes: Sequence[str] = (), console: Console | None = None) -> None:
     """Print the table; where the output is no terminal, rich's own width (80, or COLUMNS) decides."""
+    from rich.console import Console
+
     console = console or Console()
     console.print(summary_table(summaries, console.width, notes))

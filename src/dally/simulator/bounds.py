@@ -12,12 +12,12 @@ those others holds for them in every schedule of all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.simulator.bounds_fluid import poured_delay, poured_end, srpt_completions
 from dally.simulator.bounds_prices import priced_delay
 from dally.simulator.bounds_sizes import GangSizes, SizeFunction, fullest_load, size_functions

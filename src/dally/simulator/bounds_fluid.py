@@ -10,11 +10,12 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dally.core.records import dataclass
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -9,12 +9,12 @@ itself is then computed over all of them: the search decides how good it is and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dally.core.records import dataclass
 from dally.simulator.bounds_fluid import distinct, fill
 
 Floats = NDArray[np.float64]

@@ -13,10 +13,10 @@ docs/lower-bound.md, "Room".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from dally.core.records import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +17,7 @@ from dally.core.job import DurationMeans
 from dally.core.journal import Sink
 from dally.core.policy import Policy
 from dally.core.queues import Queue
+from dally.core.records import dataclass
 from dally.core.told import DURATIONS
 from dally.core.topology import Topology
 from dally.network.mix import assign_models
@@ -36,7 +36,6 @@ from dally.simulator.run import Progress, Run, simulate
 from dally.simulator.tabled import Tabled
 from dally.simulator.window import Window
 from dally.simulator.workload import TracedCluster, Workload, prepare
-from dally.store.journal_file import JournalFile
 from dally.traces.trace import Trace
 from dally.version import __version__
 
@@ -162,6 +161,8 @@ class Experiment:
                     "origin": self._origin(), "version": __version__}  # fmt: skip
                 if self.scenario is not None:
                     about["scenario"] = self.described()
+                from dally.store.journal_file import JournalFile
+
                 sinks = (files.enter_context(JournalFile(journal, self.topology, **about)), *listeners)
             with naming(made):
                 run = simulate(workload, self.topology, made, network, cost, faults=faults, estimates=estimates,
@@ -198,6 +199,8 @@ def naming(policy: Policy) -> Iterator[None]:
     except (UserError, PlanError, RunError, MemoryError):
         raise
     except Exception as error:
+        import traceback
+
         frames = traceback.extract_tb(error.__traceback__)
         home = sys.modules.get(type(policy).__module__)
         own = {getattr(home, "__file__", None)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 Outages = dict[int, list[tuple[float, float | None]]]  # per machine: (down, up), in order of time
 

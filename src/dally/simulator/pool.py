@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dally.core.errors import RunError
+from dally.core.records import dataclass
 from dally.simulator.stopping import asked, heeded
+from dally.simulator.threads import ONE_THREAD
 
 if TYPE_CHECKING:
+    import subprocess
     from multiprocessing.connection import Connection
 
 Sign = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
@@ -48,7 +50,8 @@ class Worker:
 
     @classmethod
     def start(cls) -> Worker:
-        from multiprocessing.connection import Pipe  # one run alone needs no other process
+        import subprocess  # one run alone needs no other process
+        from multiprocessing.connection import Pipe
 
         import dally.version
 
@@ -60,7 +63,8 @@ class Worker:
             # in a group of its own: a terminal's Ctrl-C reaches us alone, and we tell each worker once
             process = subprocess.Popen([sys.executable, "-m", "dally.simulator.worker", str(theirs.fileno())],
                                        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0,
-                                       env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})  # fmt: skip
+                                       env={ONE_THREAD: "1", **os.environ,
+                                            "PYTHONPATH": os.pathsep.join(paths)})  # fmt: skip
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dally.core.collecting import seldom_collected
 from dally.core.estimates import Estimates
@@ -13,6 +12,7 @@ from dally.core.ledger import Ledger
 from dally.core.memory import Memory
 from dally.core.policy import Meter, Policy
 from dally.core.queues import Queue
+from dally.core.records import dataclass
 from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference, NoInterference
 from dally.core.topology import Topology

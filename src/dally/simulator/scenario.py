@@ -11,8 +11,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -20,11 +19,12 @@ from typing import Any, get_args, get_type_hints
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
 from dally.core.nested import MOST, written_out
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.core.units import seconds
 from dally.simulator.digests import digest_of, trace_digest
 from dally.simulator.experiment import Experiment, FaultRules
-from dally.simulator.faults import StartRules
+from dally.simulator.faults import Outages, StartRules
 from dally.traces.trace import Trace
 from dally.version import __version__
 
@@ -106,6 +106,8 @@ class Scenario:
         known = [each.name for each in fields(cls)]
         for name in values:
             if name not in known:
+                from difflib import get_close_matches
+
                 near = get_close_matches(str(name), known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
                 raise UserError(f"a scenario has no field {name!r}; {hint}")
@@ -182,9 +184,11 @@ class Scenario:
         return prepare_scenario(self)
 
     def fault_rules(self, topology: Topology, origin: str | None, notes: list[str]) -> FaultRules:
-        from dally.simulator.outages import read_outages
+        outages: Outages = {}
+        if self.outages:
+            from dally.simulator.outages import read_outages
 
-        outages = read_outages(Path(self.outages), topology, origin, notes) if self.outages else {}
+            outages = read_outages(Path(self.outages), topology, origin, notes)
         return FaultRules(outages, self.mtbf, self.mttr, self.job_mtbf, self.retries, self.checkpoint_interval)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from dally.core.errors import PlanError, RunError, UserError
 from dally.core.policy import Policy
+from dally.core.records import dataclass
 from dally.policies.options import PolicyClass
 from dally.simulator.experiment import Experiment, as_policy
 from dally.simulator.pool import Report, Sign, StoppedError, Task, portable, run_tasks

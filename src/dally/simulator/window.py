@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from dally.core.errors import UserError
 from dally.core.ledger import Ledger
 from dally.core.lives import FLOATS, INTS, OUTCOMES
+from dally.core.records import dataclass
 from dally.core.units import seconds
+from dally.simulator.threads import inner
 from dally.traces.reshape import BEFORE, arrivals
 from dally.traces.trace import Trace
 
@@ -101,5 +103,5 @@ def busy_share(ledger: Ledger, window: Window | None = None) -> float | None:
         return None
     edges = np.clip(np.append(np.array(ledger.time, dtype=np.float64), max(ledger.time[-1], window.end)),
                     window.start, window.end)  # fmt: skip
-    held = float(np.diff(edges) @ np.array(ledger.busy, dtype=np.float64))
+    held = inner(np.diff(edges), np.array(ledger.busy, dtype=np.float64))
     return held / (ledger.topology.gpus * (window.end - window.start))

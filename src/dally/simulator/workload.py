@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans, Job, Truth
 from dally.core.placement import Placement
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel, Step
 from dally.simulator.best import BestPlacement, Known

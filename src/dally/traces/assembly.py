@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from statistics import median
 from typing import NoReturn
 
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans, Ending, Truth, made
+from dally.core.records import dataclass
 from dally.traces.source import Source
 from dally.traces.times import iso
 from dally.traces.trace import Problem, Trace

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from dally.core.job import DurationMeans
+from dally.core.records import dataclass
 from dally.core.units import show_time
 from dally.traces.trace import Trace
 

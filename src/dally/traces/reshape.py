@@ -119,7 +119,7 @@ def with_past(trace: Trace) -> Trace:
         periods = 1
         while (left := run_time - (periods * period - (job.submit_time - first))) > 1.0:
             share = left / run_time
-            before = _submitted(replace(job, id=f"{job.id}{BEFORE}{periods}",
+            before = _submitted(altered(job, id=f"{job.id}{BEFORE}{periods}",
                                         declared_duration=_part(job.declared_duration, share),
                                         limit=_part(job.limit, share),
                                         declared_steps=_part(job.declared_steps, share)), first)  # fmt: skip

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from dally.core.job import Job, Truth
+from dally.core.records import dataclass
 
 
 class Problem(NamedTuple):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
+from dally.core.records import dataclass
 from dally.traces.load import find_reader
 from dally.traces.readers.dally_trace import parse
 from dally.traces.source import open_source

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from dally.catalog.clusters.insides import Inside
 from dally.catalog.machine import Fabric, FabricLevel
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Level, MachineSpec, Path, Topology, build_topology
 
 T = TypeVar("T")

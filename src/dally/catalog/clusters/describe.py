@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dally.catalog.machine import FabricLevel
+from dally.core.records import dataclass
 from dally.core.topology import Domain, Topology
 from dally.core.units import show_bytes, show_time
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dally.catalog.clusters.insides import Inside, catalog_gpu, inside_of, island_sizes, shape_inside, usual_machine
@@ -10,6 +10,7 @@ from dally.catalog.entries import Entry, bandwidth, seconds
 from dally.catalog.machine import Fabric
 from dally.catalog.store import find_machine
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Level, LinkKind
 
 _KINDS = [kind.value for kind in LinkKind]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dally.catalog.machine import Machine
 from dally.catalog.store import find_gpu, find_machine, gpus, machines
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Level
 
 DEFAULT_MACHINE = "dgx-a100"

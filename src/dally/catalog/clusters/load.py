@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.catalog.clusters import shorthand
@@ -10,6 +9,7 @@ from dally.catalog.clusters.assembly import Planned, assemble
 from dally.catalog.clusters.insides import DEFAULT_MACHINE, catalog_gpu, shape_inside
 from dally.catalog.store import find_fabric, find_machine, gpus, normalise
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 
 DEFAULT_FABRIC = "dally"  # of shapes, which say nothing about the machines: the papers' figures refer to it

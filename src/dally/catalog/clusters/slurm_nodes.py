@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.catalog.clusters.hostlist import expand
 from dally.catalog.clusters.slurm_conf import conf_lines
 from dally.catalog.clusters.tables import read_rows, whole_number
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 # Where Slurm's own files say nothing of nodes, these are looked for beside the topology.
 BESIDE = ("slurm.conf", "nodes.conf", "nodes.txt", "nodes.csv")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.catalog.clusters.document import compose, entry_of
@@ -11,6 +10,7 @@ from dally.catalog.clusters.hostlist import expand
 from dally.catalog.clusters.slurm_conf import conf_lines
 from dally.catalog.entries import Entry
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Path as DomainPath
 
 Chains = dict[str, DomainPath]  # node → names of its domains, outermost first

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from dally.core.errors import PlanError, RunError, UserError
+from dally.core.records import dataclass
 from dally.experiments.checks.properties import PROPERTIES, Property, maker
 from dally.experiments.checks.replay import PropertyError
 from dally.experiments.checks.worlds import variants

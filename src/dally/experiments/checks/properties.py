@@ -6,7 +6,7 @@ import math
 import random
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dally.core import events as ev
@@ -15,6 +15,7 @@ from dally.core.job import Job
 from dally.core.journal import Entry, Instant, Journal
 from dally.core.policy import Policy
 from dally.core.queues import Queue
+from dally.core.records import dataclass
 from dally.core.scheduler import Scheduler
 from dally.core.states import ENDED, State
 from dally.core.told import DURATIONS, SPEEDS

@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from dally.core.errors import UserError
@@ -19,6 +19,7 @@ from dally.core.placement import Placement
 from dally.core.plan import demand_of_job
 from dally.core.policy import Policy
 from dally.core.queues import Queue
+from dally.core.records import dataclass
 from dally.core.scheduler import Scheduler
 from dally.core.shape import fits_empty
 from dally.core.topology import Level, MachineSpec, Topology, build_topology, regular, spec_of

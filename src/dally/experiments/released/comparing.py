@@ -5,11 +5,11 @@ from __future__ import annotations
 import resource
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.simulator.run import Run
 
 SAME = 1e-6  # seconds, and of a second of JCT: what is rounding

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dally.core.errors import PlanError, RunError, UserError
-from dally.experiments.folder import make_folder
 from dally.experiments.measuring import measure
+from dally.experiments.naming import make_folder
 from dally.experiments.results import flat
 from dally.experiments.sweeps.spec import Cell
 from dally.simulator.digests import code_digest

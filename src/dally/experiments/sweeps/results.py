@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dally.core.records import dataclass
 from dally.experiments.results import flat
 from dally.experiments.sweeps.cells import CellStore
 from dally.experiments.sweeps.spec import Cell, SweepSpec

@@ -12,7 +12,8 @@ from typing import Any
 
 from dally.core.errors import PlanError, RunError, UserError
 from dally.core.units import show_time
-from dally.experiments.folder import make_folder, write_json
+from dally.experiments.folder import write_json
+from dally.experiments.naming import make_folder
 from dally.experiments.provenance import PROVENANCE, read_provenance
 from dally.experiments.sweeps.cells import CellStore, run_cell
 from dally.experiments.sweeps.results import SweepResult, collect

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+
+from dally.core.records import dataclass
 
 CONFIDENCE = 0.95
 RESAMPLES = 20_000

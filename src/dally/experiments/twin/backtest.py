@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.experiments.twin.history import History, Recorded, partition_of
 from dally.experiments.twin.replaying import Lives, Replay, recorded_lives
 

@@ -7,9 +7,9 @@ does not make the next ones differ.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
 from dally.core.plan import demand_of
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.experiments.twin.history import History, Recorded
 from dally.policies.slurm.nodes import Nodes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.experiments.twin.backtest import FEW, BackTest
 from dally.experiments.twin.history import History, Recorded, partition_of

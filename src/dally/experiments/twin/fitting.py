@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.experiments.twin.backtest import back_test, size_of
 from dally.experiments.twin.choosing import ENOUGH as ENOUGH_CHOICES

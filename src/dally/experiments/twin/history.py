@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dally.core.errors import UserError
 from dally.core.job import Job, Truth
+from dally.core.records import dataclass
 from dally.simulator.window import Window
 from dally.traces.assembly import STILL_RUNNING
 from dally.traces.trace import Trace

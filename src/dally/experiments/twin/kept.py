@@ -11,12 +11,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.simulator.digests import text_digest
 
 if TYPE_CHECKING:

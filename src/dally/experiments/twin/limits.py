@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.units import seconds, show_time
 from dally.experiments.twin.history import History
 from dally.report.wording import jobs_text

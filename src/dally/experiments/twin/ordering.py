@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from dally.core.job import Job
+from dally.core.records import dataclass
 from dally.experiments.twin.history import History, Recorded
 from dally.policies.slurm.accounts import NO_ACCOUNTS
 from dally.policies.slurm.priority import fair_shares

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dally.experiments.folder import make_folder, write_json
+from dally.experiments.folder import write_json
+from dally.experiments.naming import make_folder
 from dally.experiments.twin.backtest import BackTest
 from dally.experiments.twin.history import partition_of
 from dally.experiments.twin.tables import groups_if_table, groups_table, held_row, off_text, tried_table, what_if_table

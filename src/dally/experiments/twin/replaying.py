@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from dally.core.errors import PlanError, RunError, UserError
+from dally.core.records import dataclass
 from dally.experiments.twin.history import History, Recorded
 from dally.experiments.twin.kept import Slot, current_shelf
 from dally.report.columns import Floats

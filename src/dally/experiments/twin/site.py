@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Topology, build_topology, changed, spec_of
 from dally.traces.trace import Trace
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.core.errors import PlanError, RunError, UserError
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.experiments.twin.backtest import BackTest, back_test
 from dally.experiments.twin.explaining import explanations

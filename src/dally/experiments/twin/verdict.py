@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dally.core.records import dataclass
 from dally.experiments.twin.backtest import FEW, BackTest
 from dally.report.wording import listed, share_text, time_text
 

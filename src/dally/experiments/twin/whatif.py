@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.experiments.twin.backtest import BackTest, Held, Spread, grouped, spread
 from dally.experiments.twin.history import History

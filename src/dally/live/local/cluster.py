@@ -10,9 +10,10 @@ import csv
 import io
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Level, MachineSpec, Topology, build_topology
 
 VIRTUAL_GPUS = 8

@@ -20,13 +20,13 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.live.local import shim
 
 

@@ -7,10 +7,10 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.live.engine import Stepped
 from dally.live.local.folder import AttemptFolder
 from dally.live.local.progress import stepped

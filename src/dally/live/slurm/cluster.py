@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.core.topology_text import topology_from_plain, topology_to_plain
 from dally.live.slurm.client import Slurm, SlurmAway, SlurmRefused

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from dally.core.job import Job, Truth
 from dally.core.placement import Placement
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.live.slurm.ordering import node_of
 from dally.network.registry import make_network

@@ -8,10 +8,10 @@ import re
 import shlex
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dally.core.records import dataclass
 from dally.live.engine import Order
 from dally.live.local import environment
 from dally.live.slurm.folder import SlurmFolder

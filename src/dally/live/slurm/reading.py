@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dally.catalog.clusters.hostlist import expand
 from dally.catalog.clusters.slurm_nodes import parse_gres
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 Counts = Mapping[str | None, int]  # GPUs by type as written; None: of a type that is not named
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from dally.core.records import dataclass
 from dally.live.local.watched import Watched
 from dally.live.slurm.folder import SlurmFolder
 from dally.live.slurm.verdict import Told

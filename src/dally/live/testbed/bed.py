@@ -12,11 +12,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.live.testbed import files, system
 from dally.live.testbed.layout import Layout, Node, Switch, check_name, lay_out, prefix

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")

@@ -10,10 +10,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.network.astra.bridge_files import REMOTE_MEMORY, network_text, system_text
 from dally.network.astra.bridge_trace import Communicate, Node, encode_trace, step_nodes
 from dally.network.astra.collective import Fabric

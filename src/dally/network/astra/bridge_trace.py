@@ -7,9 +7,9 @@ fields that ASTRA-sim reads for compute and collectives are written (schema: the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.network.astra.layers import Layer
 from dally.network.astra.model import Collective
 from dally.network.astra.names import COLLECTIVE_NUMBERS

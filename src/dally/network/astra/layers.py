@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

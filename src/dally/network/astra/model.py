@@ -7,10 +7,10 @@ cannot pass through float seconds. Bandwidths are bytes per second, as everywher
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 Kind = Literal["ring", "fully-connected", "switch"]
 Algorithm = Literal["ring", "halving-doubling", "direct"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.network.astra.messages import (
     Operation,
     chain_of,

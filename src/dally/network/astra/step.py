@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.network.astra.collective import Fabric
 from dally.network.astra.layers import Layer, compute_ns
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
@@ -14,6 +13,7 @@ from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
+from dally.core.records import dataclass
 from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.dally.forecast import ValueMemory
 from dally.policies.dally.remembered import Histories

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 EXACT: Final = 0.02  # a spread below this is rounding
 OVERDUE: Final = 0.3  # spread assumed for a job that outlasts its declaration where all others kept theirs
 FEW: Final = 5  # ended jobs that the mean of all demands counts for against those of one demand
 _POINTS: Final = 160
+_KEPT: Final = int(_POINTS * 0.85)  # the last points see too little of the tail behind them
 _FROM, _TO = -4.0, 6.0  # standard deviations covered by the table
 _ROOM: Final = 1.25  # times that an upper bound of a size leaves it to grow …
 _LITTLE: Final = 60.0  # … and seconds
@@ -43,7 +44,7 @@ def mean_of_declared(spread: float, declared: float, done: float) -> float:
         if done < declared:
             return declared - done
         spread = OVERDUE
-    times, _, means = table(steps(spread))
+    times, means = mean_table(steps(spread))
     return _between(times, means, max(declared, 1.0), done)
 
 
@@ -67,7 +68,7 @@ class Ended:
         mean = log_work / finished
         self._median = math.exp((total + FEW * mean) / (count + FEW))
         spread = math.sqrt(max(log_work_squared / finished - mean * mean, 0.0))
-        self._times, _, self._means = table(steps(max(spread, OVERDUE)))
+        self._times, self._means = mean_table(steps(max(spread, OVERDUE)))
 
     def left(self, done: float) -> float:
         return _between(self._times, self._means, self._median, done)
@@ -111,17 +112,38 @@ def table(spread: float) -> tuple[list[float], list[float], list[float]]:
     """For a median of 1: attained work, the index as a size, and the mean work left."""
     import numpy as np
 
-    z = np.linspace(_FROM, _TO, _POINTS)
-    times = np.exp(spread * z)
-    above = np.array([0.5 * math.erfc(x / math.sqrt(2.0)) for x in z])  # P(T > t)
-    spent = np.concatenate(([0.0], np.cumsum(0.5 * (above[1:] + above[:-1]) * np.diff(times))))  # ∫ P(T > t) dt
+    _, above, spent = _curve(spread)
     # from each point to all behind it; the quotients of the others mean nothing, and may be 0 / 0
     with np.errstate(divide="ignore", invalid="ignore"):
         each = (spent[None, :] - spent[:, None]) / (above[:, None] - above[None, :])
     each[np.tri(_POINTS, dtype=bool)] = math.inf
-    keep = int(_POINTS * 0.85)  # the last points see too little of the tail behind them
-    means = (spent[-1] - spent) / above
-    return times[:keep].tolist(), each.min(axis=1)[:keep].tolist(), means[:keep].tolist()
+    times, left = mean_table(spread)
+    return times, each.min(axis=1)[:_KEPT].tolist(), left
+
+
+@lru_cache(maxsize=256)
+def mean_table(spread: float) -> tuple[list[float], list[float]]:
+    """The first and the last of these, without the one that compares every point with every other."""
+    times, above, spent = _curve(spread)
+    return times[:_KEPT].tolist(), ((spent[-1] - spent) / above)[:_KEPT].tolist()
+
+
+def _curve(spread: float) -> tuple[Any, Any, Any]:
+    """Points of attained work t, P(T > t) there, and ∫ P(T > t) dt up to there."""
+    import numpy as np
+
+    z, above = _normal()
+    times = np.exp(spread * z)
+    return times, above, np.concatenate(([0.0], np.cumsum(0.5 * (above[1:] + above[:-1]) * np.diff(times))))
+
+
+@lru_cache(maxsize=1)
+def _normal() -> tuple[Any, Any]:
+    """The points in standard deviations, and how likely more than that is."""
+    import numpy as np
+
+    z = np.linspace(_FROM, _TO, _POINTS)
+    return z, np.array([0.5 * math.erfc(x / math.sqrt(2.0)) for x in z])
 
 
 @lru_cache(maxsize=256)

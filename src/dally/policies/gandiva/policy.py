@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dally.core.active import ActiveJob
@@ -11,6 +10,7 @@ from dally.core.errors import UserError
 from dally.core.journal import Entry
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
+from dally.core.records import dataclass
 from dally.policies.gandiva.deciding import Deciding
 from dally.policies.gandiva.elastic import Elastic
 from dally.policies.gandiva.introspection import Introspection

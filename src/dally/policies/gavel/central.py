@@ -13,10 +13,10 @@ GPUs of a type concerns one job, so that a step costs a small inverse per job an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from dally.core.records import dataclass
 
 Floats = NDArray[np.float64]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dally.core.active import ActiveJob
 from dally.core.policy import View
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 
 Column = tuple[str, bool]  # GPU type; whether the gang is near each other there

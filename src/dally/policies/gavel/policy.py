@@ -7,7 +7,6 @@ six minutes see to it that it gets it. `aware=false` is the same objective blind
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from dally.core.active import ActiveJob
@@ -16,6 +15,7 @@ from dally.core.journal import Entry
 from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
+from dally.core.records import dataclass
 from dally.core.told import DURATIONS, SPEEDS
 from dally.policies.gavel.allotting import COUNTS_MONEY
 from dally.policies.gavel.paper import PaperRounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from dally.core.errors import UserError
 from dally.core.journal import Entry
 from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
+from dally.core.records import dataclass
 from dally.core.told import DURATIONS
 from dally.policies.options import option, written
 from dally.policies.slurm.backfill import Backfill

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from dally.core.records import dataclass
 from dally.policies.slurm.accounts import NO_ACCOUNTS, Accounts
 
 _ALL = 1_000_000  # jobs

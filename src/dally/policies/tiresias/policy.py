@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +13,7 @@ from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import PolicyBase, View
 from dally.core.ranking import Rank
+from dally.core.records import dataclass
 from dally.core.told import DISTRIBUTION
 from dally.policies.options import option, unless, when, written
 from dally.policies.placing import RULES

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+from dally.core.records import dataclass
 
 VARIABLE = "DALLY_PROFILE_TASK"  # path of the task; also the mark by which processes of a run are known
 LAUNCHER = "DALLY_PROFILE_LAUNCHER"  # process id of who started the ranks

@@ -8,10 +8,11 @@ results kept beside the repository (`dally_network`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.simulator.experiment import Experiment
 from dally.simulator.reproduce.dally_network import CONGESTION, PAPER, PaperExperiment, TimedRun
 from dally.simulator.sweep import Report, run_all

@@ -8,11 +8,12 @@ between machines and between racks (the reference results list both kinds).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from dally.core.journal import Sink
 from dally.core.policy import Policy
+from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.network.artist import ArtistDimension
 from dally.network.astra.layers import Layer, compute_ns

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dally.core.job import Job, Truth
+from dally.core.records import dataclass
 from dally.simulator.costs import make_cost
 from dally.simulator.experiment import Experiment
 from dally.simulator.interference import make_interference

@@ -8,12 +8,13 @@ long run; here the middle half of a shorter one. Throughputs come from a file of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from dally.catalog.throughputs import Throughputs
 from dally.core.ledger import Row
+from dally.core.records import dataclass
 from dally.simulator.experiment import Experiment
 from dally.simulator.run import Run
 from dally.simulator.sweep import Report, run_all

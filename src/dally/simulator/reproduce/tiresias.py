@@ -10,11 +10,12 @@ builds up while jobs come.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from dally.core.job import Job, Truth
+from dally.core.records import dataclass
 from dally.simulator.experiment import Experiment
 from dally.simulator.run import Run
 from dally.simulator.sweep import Report, run_all

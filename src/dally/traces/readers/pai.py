@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.core.errors import UserError
 from dally.core.job import Ending
+from dally.core.records import dataclass
 from dally.traces.assembly import (
     NO_END,
     NO_GPUS,

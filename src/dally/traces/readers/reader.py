@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from dally.core.records import dataclass
 from dally.traces.source import Source
 from dally.traces.trace import Trace
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 from dally.traces.readers.lifecycle import ALIVE, ENDINGS, WAITING
 from dally.traces.source import Source
 

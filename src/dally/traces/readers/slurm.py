@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from dally.catalog.clusters.hostlist import expand
 from dally.catalog.clusters.slurm_sets import FEATURE
 from dally.core.errors import UserError
 from dally.core.job import DurationMeans
+from dally.core.records import dataclass
 from dally.traces.assembly import NO_GPUS, Assembly, Row
 from dally.traces.readers.attempts import failure_points
 from dally.traces.readers.lifecycle import ALIVE, life_of

@@ -6,11 +6,12 @@ before as it was: the first thousand jobs of a longer trace are the jobs of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dally.core.records import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from dally.core.job import DurationMeans, Ending
+from dally.core.records import dataclass
 from dally.traces.synth import measured as m
 from dally.traces.synth.arrivals import over_the_day
 from dally.traces.synth.chance import Floats, Ints, Shares, Streams, linked, linked_above

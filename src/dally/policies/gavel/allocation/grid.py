@@ -8,11 +8,11 @@ the arrays and named in the notes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dally.core.records import dataclass
 from dally.policies.gavel.allocation.problem import Allocation, Fractions, Problem, Row
 
 Floats = NDArray[np.float64]

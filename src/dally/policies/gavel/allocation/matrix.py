@@ -7,10 +7,10 @@ Columns: the level, then one per (job or pair, column of the problem).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.policies.gavel.allocation.grid import Floats, Ints
 from dally.policies.gavel.allocation.program import Program
 

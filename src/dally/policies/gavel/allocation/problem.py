@@ -7,9 +7,10 @@ A column is a way to run: usually one per GPU type, and with placement sensitivi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dally.core.errors import UserError
+from dally.core.records import dataclass
 
 Row = tuple[str, ...]  # the ids of the jobs that run together: one, or two that share their GPUs
 Fractions = tuple[float, ...]  # of time, one per column

@@ -15,10 +15,11 @@ coefficients of X are at most about 1 however many steps per second a model make
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.policies.gavel.allocation.grid import Floats, Grid, Ints
 
 

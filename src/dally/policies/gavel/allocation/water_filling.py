@@ -14,10 +14,9 @@ solution y of the program "maximise τ with q_m ≥ τ·r_m(t)" proves Σ y·q �
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from dally.core.records import dataclass
 from dally.policies.gavel.allocation.aggregation import solve
 from dally.policies.gavel.allocation.grid import Flags, Floats, Grid, within_limits
 from dally.policies.gavel.allocation.program import Solution, levelled
