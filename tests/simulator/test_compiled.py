@@ -7,14 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from dally.compilable import differences
 from dally.compiled import RECORD, changed, digest_of, places
 from dally.compiling import NoCompiler, NotCompiled, build, modules
+from dally.core.placement import Placement
+from dally.experiments.checks.worlds import variants
+from dally.policies.options import all_policies, make_policy
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +31,7 @@ from dally.core.journal_text import JournalText
 from dally.core.plan import Plan
 from dally.core.ranking import Rank
 from dally.policies.base import RankedPolicy
+from dally.core.placement import Placement
 from dally.experiments.checks.worlds import variants
 from dally.policies.greedy import plan_by_rank
 from dally.policies.options import all_policies
@@ -184,6 +190,30 @@ def test_a_class_that_would_mean_something_else_is_not_compiled(tmp_path: Path, 
     assert differences(package, []) == []
     with pytest.raises(NotCompiled, match=r"would mean something else: inner\.py"):
         build(tmp_path / "built", root=tmp_path)
+
+
+def named_in(hint: Any) -> Iterator[type]:
+    """The classes of a type hint, and of the fields of those that are records."""
+    for inside in get_args(hint):
+        yield from named_in(inside)
+    if isinstance(hint, type):
+        yield hint
+        if hasattr(hint, "_fields") or is_dataclass(hint):
+            for kind in get_type_hints(hint).values():
+                yield from named_in(kind)
+
+
+def test_records_that_memories_keep_are_plain_python_unless_their_fields_are_mere_numbers_and_words() -> None:
+    """Compiled, a field that may be a number or nothing forgets what it is, and is not read back as it was saved."""
+    compiled = {"dally." + name.replace("/", ".") for name in modules(ROOT)}
+    seen = set()
+    for title, _ in all_policies():
+        for variant in variants(title):
+            for hint in make_policy(variant).new_memory().fields().values():
+                seen |= {kind for kind in named_in(hint) if hasattr(kind, "_fields") or is_dataclass(kind)}
+    assert {"Demand", "Expected", "Waits"} <= {kind.__name__ for kind in seen}
+    others = [kind for kind in seen - {Placement} if kind.__module__ in compiled]  # which has a form of its own
+    assert [kind for kind in others if set(get_type_hints(kind).values()) - {float, int, str, bool}] == []
 
 
 def test_plain_python_derives_from_nothing_compiled_but_tuples_and_the_like(tmp_path: Path) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dally.policies.dally.remembered import ArrivalsMemory
+from dally.policies.dally.remembered import ArrivalsMemory
 
 RECENT = 100  # arrivals that count: a load is that of some time, and durations differ by factors of a thousand
 _FEW = 10  # fewer say nothing

@@ -12,9 +12,9 @@ worse: those that end first are the short ones), and what is left is expected fr
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from dally.core.plan import Demand
+from dally.policies.dally.remembered import BeliefsMemory
 from dally.policies.dally.work_left import (
     EXACT,
     FEW,
@@ -26,9 +26,6 @@ from dally.policies.dally.work_left import (
     size_of_declared,
     steps,
 )
-
-if TYPE_CHECKING:
-    from dally.policies.dally.remembered import BeliefsMemory
 
 _NONE = (0, 0.0)
 

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
 
 from dally.core.active import ActiveJob
-
-if TYPE_CHECKING:
-    from dally.policies.dally.remembered import EndsMemory
-
-
-class Expected(NamedTuple):
-    """The end expected of a job, the GPUs that come free then, and its number."""
-
-    end: float
-    gpus: int
-    number: int
+from dally.policies.dally.remembered import EndsMemory, Expected
 
 
 class Ends:

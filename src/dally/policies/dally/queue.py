@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from dally.core.active import ActiveJob
-
-if TYPE_CHECKING:
-    from dally.policies.dally.remembered import QueueMemory
-
-
-class Waits(NamedTuple):
-    """A waiting job. What it needs is worked out when it enters the queue, by what is believed then."""
-
-    size: float  # what orders it
-    need: float | None  # seconds it would run near; None where nobody declares it
-    gpus: int
-    tier: int | None = None  # which it waits for, where it declined something further out
-    since: float = 0.0
-    expected: float = 0.0  # the wait it expected
+from dally.policies.dally.remembered import QueueMemory, Waits
 
 
 class Queue:

@@ -1,12 +1,12 @@
 """All that waiting by value remembers, in one memory, and what timers do. Never compiled: a memory's fields are its
-annotations. What is done with them is (`Arrivals`, `Beliefs`, `Ends`, `Queue`)."""
+annotations, and those of the records in it say how it is saved. What is done with it is (`Arrivals`, `Beliefs`, …)."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dally.core.memory import Memory, Order, Table
 from dally.core.plan import Demand
-from dally.policies.dally.ends import Expected
-from dally.policies.dally.queue import Waits
 
 
 class ArrivalsMemory(Memory):
@@ -24,11 +24,30 @@ class BeliefsMemory(Memory):
     finished_by_demand: Table[Demand, tuple[int, float]]  # jobs of a demand, Σ logarithm of their work
 
 
+class Expected(NamedTuple):
+    """The end expected of a job, the GPUs that come free then, and its number."""
+
+    end: float
+    gpus: int
+    number: int
+
+
 class EndsMemory(Memory):
     ends: Table[str, Expected]
     ends_in_order: Order[tuple[float, int, str]]  # end, number of the job, its id
     held: int = 0  # GPUs of these jobs
     held_until: float = 0.0  # Σ GPUs · end, as it was added up
+
+
+class Waits(NamedTuple):
+    """A waiting job. What it needs is worked out when it enters the queue, by what is believed then."""
+
+    size: float  # what orders it
+    need: float | None  # seconds it would run near; None where nobody declares it
+    gpus: int
+    tier: int | None = None  # which it waits for, where it declined something further out
+    since: float = 0.0
+    expected: float = 0.0  # the wait it expected
 
 
 class QueueMemory(Memory):
