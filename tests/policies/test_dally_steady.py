@@ -22,7 +22,7 @@ def digest(world: dict[str, object], policy: str) -> str:
 
 @pytest.mark.parametrize("seed, cluster, load, options, more", [
     (1, "2x4x4", 1.0, "", {}), (2, "2x2x8", 0.8, ",lease=600", {"mtbf": "20h"}),
-    (3, "v100=16,p100=16", 1.3, ",lease=120,window=4", {}), (5, "2x4x4", 0.8, ",lease=300", {"preemption_cost": "30s"}),
+    pytest.param(3, "v100=16,p100=16", 1.3, ",lease=120,window=4", {}, marks=pytest.mark.slow), (5, "2x4x4", 0.8, ",lease=300", {"preemption_cost": "30s"}),
 ])  # fmt: skip
 def test_a_round_that_would_end_like_the_last_one_need_not_be_held(
     seed: int, cluster: str, load: float, options: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch

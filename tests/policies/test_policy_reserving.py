@@ -174,7 +174,7 @@ def reference_of_machines(rows: list[tuple[int, int, int, int, int]], conservati
 
 
 @pytest.mark.parametrize("kind", ["easy", "conservative"])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(rows=st.lists(st.tuples(st.integers(0, 20), st.integers(1, MACHINES), st.integers(1, EACH), st.integers(1, 30),
                                st.integers(0, 20)), min_size=1, max_size=9))  # fmt: skip
 def test_whole_runs_of_shapes_are_those_of_the_plain_rule(kind: str, rows: list[tuple[int, int, int, int, int]]) -> None:
