@@ -15,7 +15,7 @@ from dally.catalog import find_fabric, find_gpu, find_machine, find_model, wire
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.topology import Topology, regular
-from dally.network import nccl, step
+from dally.network import cuts, nccl, step
 from dally.network.analytic import Analytic
 from dally.network.fidelity import Artist
 from dally.network.sensitivity import spread
@@ -51,7 +51,8 @@ def timed(topology: Topology) -> list[tuple[str, float, float]]:
 
     def cold() -> None:
         nccl.costs.cache_clear()
-        step.passes.cache_clear()
+        cuts.passes.cache_clear()
+        cuts.cuts_of.cache_clear()
         step.profile(model, gpu, network.shapes.of(placement), wires)
 
     def other_placement() -> None:
@@ -116,7 +117,7 @@ def main() -> None:
     facts = {}
     for name in SIX:
         model = find_model(name)
-        forward, backward, update = step.passes(model, gpu, model.batch_size)
+        forward, backward, update = cuts.passes(model, gpu, model.batch_size)
         facts[name] = (len(model.layers), model.skew, sum(forward) + sum(backward) + update)
     for title, options in (
         ("25 MB buckets, NCCL's choice", StepOptions()),

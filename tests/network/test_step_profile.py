@@ -14,10 +14,12 @@ from dally.catalog import find_gpu, find_model, models
 from dally.catalog.model import Parallelism
 from dally.core.placement import Placement
 from dally.core.topology import Topology
+from dally.network.cuts import passes
 from dally.network.envelope import Work, _unbeaten, _unbeaten_of_two, after, at, latest
 from dally.network.nccl import choose, costs, rate_at
+from dally.network.schedule import Moment
 from dally.network.shape import Shapes
-from dally.network.step import Moment, StepOptions, StepProfile, passes, profile
+from dally.network.step import StepOptions, StepProfile, profile
 
 GPU = find_gpu("V100")
 

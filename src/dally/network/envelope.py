@@ -53,7 +53,6 @@ class Rates:
             for rate, alone in zip(self.known, self.alone, strict=True)
         )
 
-
     @property
     def width(self) -> int:
         """How many slopes a line has."""
@@ -74,24 +73,6 @@ class Rates:
             if per_byte > alone:
                 return [0.0] * levels
         return room
-
-
-class Counted(Rates):
-    """Where nobody asks yet what neighbours cost: rates are known, and times are plain numbers."""
-
-    @property
-    def width(self) -> int:
-        return 0
-
-    def work(self, cost: Cost, size: float, times: float = 1.0) -> Work:
-        return Work(times * (cost.latency + size * cost.alone))
-
-
-class Unrated(Counted):
-    """Where nobody ever will."""
-
-    def number(self, cost: Cost) -> int:
-        return 0
 
 
 _LESS = 1.0 - 1e-12  # so that no rounding takes what has no room to spare for what has

@@ -10,8 +10,9 @@ from dally.core.records import dataclass
 from dally.core.topology import Topology
 from dally.core.units import show_bytes, show_time
 from dally.network.analytic import Analytic
+from dally.network.schedule import Moment
 from dally.network.sensitivity import Sensitivity, sensitivity, shape_text
-from dally.network.step import Moment, StepProfile, profile
+from dally.network.step import StepProfile, profile
 
 _COUNTS = re.compile(r"\s*\d+(\s*[+|]\s*\d+)*\s*")
 

@@ -78,7 +78,7 @@ def _factor(level: str, value: str) -> float:
 
 def _bucket(options: dict[str, str]) -> float | None:
     """`25MB`: bytes; `layer`: None. The default is DDP's 25 MiB."""
-    from dally.network.step import BUCKET
+    from dally.network.cuts import BUCKET
 
     text = options.get("bucket")
     if text is None:

@@ -8,24 +8,22 @@ reduce-scattered. Tensor-parallel activations and model-parallel tables are exch
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dally.core.errors import UserError
-from dally.network.envelope import Counted, Lines, Rates, Unrated, Work, after, at, latest, value
+from dally.network.cuts import BUCKET, cuts_of
+from dally.network.envelope import Lines, Rates
 from dally.network.model import Step
-from dally.network.nccl import Collective, Cost
+from dally.network.nccl import Cost
 from dally.network.parallel import Exchanges, Layout, ShapeCosts, blocks_of, hidden_elements, layout_for
+from dally.network.schedule import Moment, Schedule, Sent, end_alone
 from dally.network.shape import Shape, Wires, gpu_count
 
 if TYPE_CHECKING:
     from dally.catalog import Gpu, Model
-
-BUCKET = 25 * 2**20  # PyTorch DistributedDataParallel's default
-_MOST_UNITS = 64  # sharded units of a model: a transformer has some dozens of blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +45,6 @@ class StepOptions:
 DEFAULT_OPTIONS = StepOptions()
 
 
-class Moment(NamedTuple):
-    """Something that happens in a step: `lane` is compute or network."""
-
-    lane: str
-    what: str
-    start: float
-    end: float
-    size: float = 0.0  # bytes of a collective
-    algorithm: str = ""
-
-
 class StepProfile:
     """A step on GPUs of one shape, for any slowness of the links. How neighbours lengthen it (`lines`) is worked out
     where they first do: most ports have room to spare, and a link may be shared without anybody noticing."""
@@ -71,7 +58,7 @@ class StepProfile:
         self.rates = plan.rates
         self.bytes_per_level = tuple(plan.ports)  # through the busiest port of each level
         self.traffic_per_level = tuple(plan.traffic)  # sent by all GPUs, by the level at which they meet
-        self.algorithm = ", ".join(f"{name} ×{count}" for name, count in plan.used.items()) or "none"
+        self.algorithm = plan.algorithm()
         self.layout, self.notes = layout, layout.notes
         self.step = Step(alone, compute, alone - compute, alone)  # without neighbours
         self.slack = plan.rates.slack(len(plan.ports))  # per level: as slow as its ports may be at no cost at all
@@ -114,31 +101,53 @@ class StepProfile:
         return best
 
 
-class _Plan:
-    """The operations of a step with their costs chosen: first planned, then scheduled."""
+class _Use:
+    """A collective of a plan, under the name it is counted by."""
 
-    def __init__(self, levels: int, rates: Rates | None = None) -> None:
-        self.rates = rates or Rates()
+    __slots__ = ("cost", "times", "what")
+
+    def __init__(self, cost: Cost, what: str) -> None:
+        self.cost, self.what, self.times = cost, what, 0
+
+
+class _Plan:
+    """What goes through the ports in a step, and which collectives do it. `levels`: 0 where nobody asks."""
+
+    __slots__ = ("_levels", "_uses", "ports", "rates", "traffic")
+
+    def __init__(self, levels: int) -> None:
+        self.rates = Rates()
         self.ports = [0.0] * levels
         self.traffic = [0.0] * levels
-        self.used: Counter[str] = Counter()
+        self._levels = levels
+        self._uses: list[_Use] = []  # a handful: sizes differ more than what is chosen for them
 
-    def add(self, cost: Cost, size: float, times: float = 1.0, what: str = "") -> Cost:
+    def add(self, cost: Cost, size: float, times: float = 1.0, what: str = "") -> None:
+        if not self._levels:
+            return
+        ports, traffic, through, sent = self.ports, self.traffic, cost.ports, cost.traffic
+        for level in range(self._levels):
+            ports[level] += through[level] * size * times
+            traffic[level] += sent[level] * size * times
+        self._use(cost, what).times += 1 if times == 1.0 else max(1, round(times))
+
+    def _use(self, cost: Cost, what: str) -> _Use:
+        for use in self._uses:
+            if use.cost is cost and use.what == what:  # objects
+                return use
         self.rates.number(cost)
-        for level in range(len(self.ports)):
-            self.ports[level] += cost.ports[level] * size * times
-            self.traffic[level] += cost.traffic[level] * size * times
-        if cost.rate:
-            self.used[f"{what}{cost.algorithm}"] += max(1, round(times))
-        return cost
+        use = _Use(cost, what)
+        self._uses.append(use)
+        return use
 
-
-@lru_cache(maxsize=512)
-def passes(model: Model, gpu: Gpu, batch: int) -> tuple[tuple[float, ...], tuple[float, ...], float]:
-    from dally.catalog import compute_time, update_time
-
-    forward, backward = compute_time(model, gpu, batch)
-    return forward, backward, update_time(model, gpu)
+    def algorithm(self) -> str:
+        """What was chosen, and how often."""
+        used: dict[str, int] = {}
+        for use in self._uses:
+            if use.cost.rate:
+                name = f"{use.what}{use.cost.algorithm}"
+                used[name] = used.get(name, 0) + use.times
+        return ", ".join([f"{name} ×{count}" for name, count in used.items()]) or "none"
 
 
 def profile(
@@ -153,16 +162,18 @@ def profile(
     samples = model.batch_size if batch is None else batch
     gpus = gpu_count(shape.top, shape.tree, wires.machine_level)
     layout = layout_for(model, gpus, gpu, samples)
-    costs = ShapeCosts(shape, wires, layout, options.algorithm)
     levels = len(wires.levels)
-    plan = _Plan(levels, Counted())
-    compute, end = _timed(model, gpu, samples, layout, options, costs, plan, timeline)
+    plan = _Plan(levels)
+    sent = _sent(model, gpu, samples, layout, options, ShapeCosts(shape, wires, layout, options.algorithm), plan)
     plan.rates.compile(levels)
+    if timeline is not None:
+        Schedule(sent, plan.rates, options.overlap, timeline).end()
 
     def lines() -> Lines:
-        return _timed(model, gpu, samples, layout, options, costs, _Plan(levels), None)[1]
+        return Schedule(sent, plan.rates, options.overlap, None).end()
 
-    return StepProfile(compute, max(compute, value(end)), lines, plan, layout)
+    compute = sent.cuts.compute
+    return StepProfile(compute, max(compute, end_alone(sent, options.overlap)), lines, plan, layout)
 
 
 def step_alone(model: Model, gpu: Gpu, shape: Shape, wires: Wires, options: StepOptions = DEFAULT_OPTIONS,
@@ -183,43 +194,31 @@ def _alone(model: Model, gpu: Gpu, gpus: int, batch: int | None, options: StepOp
            costs: Callable[[Layout], Exchanges]) -> tuple[Step, tuple[str, ...]]:  # fmt: skip
     batch = model.batch_size if batch is None else batch
     layout = layout_for(model, gpus, gpu, batch)
-    compute, lines = _timed(model, gpu, batch, layout, options, costs(layout), _Plan(0, Unrated()), None)
-    alone = max(compute, value(lines))
+    sent = _sent(model, gpu, batch, layout, options, costs(layout), _Plan(0))
+    compute = sent.cuts.compute
+    alone = max(compute, end_alone(sent, options.overlap))
     return Step(alone, compute, alone - compute, alone), layout.notes
 
 
-def _timed(
-    model: Model, gpu: Gpu, batch: int, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan,
-    timeline: list[Moment] | None,
-) -> tuple[float, Lines]:  # fmt: skip
-    """Seconds of computing, and the end of the step."""
-    forward, backward, update = passes(model, gpu, batch)
-    stretch = 1 / layout.copy  # every GPU of a copy does its part
-    if layout.pipeline > 1:
-        # 1F1B: p − 1 of the slots of m micro-batches are a bubble (arXiv 2104.04473, section 2.2).
-        stretch *= 1 + (layout.pipeline - 1) / batch
-    forward = tuple(seconds * stretch for seconds in forward)
-    backward = tuple(seconds * stretch for seconds in backward)
-    update /= layout.copy * (layout.data if layout.sharded else 1)
-    compute = float(sum(forward)) + float(sum(backward)) + update
-
-    schedule = _Schedule(plan, forward, backward, update, options.overlap, timeline)
-    open_ = _open_exchanges(model, layout, batch, costs, plan)
+def _sent(model: Model, gpu: Gpu, batch: int, layout: Layout, options: StepOptions, costs: Exchanges,
+          plan: _Plan) -> Sent:  # fmt: skip
+    """All collectives of a step, chosen and planned."""
+    sent = Sent(cuts_of(model, gpu, batch, layout, options.bucket))
+    _exchange_in_the_open(model, layout, batch, costs, plan, sent)
     if layout.sharded:
-        gathered, scattered = _sharded_units(model, layout, options, costs, plan)
-        return compute, schedule.sharded(open_, gathered, scattered)
-    return compute, schedule.bucketed(open_, _buckets(model, layout, options, costs, plan))
+        _shard(costs, plan, sent)
+    else:
+        cuts = sent.cuts
+        for size in cuts.sizes:
+            cost = costs.data("all-reduce", size)
+            plan.add(cost, size)
+            sent.sends.append(cost)
+    return sent
 
 
-class _Open(NamedTuple):
-    """Exchanges that compute waits for, each way: (what, cost, bytes, how often)."""
-
-    forward: list[tuple[str, Cost, float, float]]
-    backward: list[tuple[str, Cost, float, float]]
-
-
-def _open_exchanges(model: Model, layout: Layout, batch: int, costs: Exchanges, plan: _Plan) -> _Open:
-    found = _Open([], [])
+def _exchange_in_the_open(model: Model, layout: Layout, batch: int, costs: Exchanges, plan: _Plan,
+                          sent: Sent) -> None:  # fmt: skip
+    """What compute waits for in either pass."""
     width = model.precision.compute_width
     if layout.tensor > 1:
         # Two all-reduces of the activations per block and pass (Megatron-LM, arXiv 1909.08053, section 3), a third
@@ -229,23 +228,22 @@ def _open_exchanges(model: Model, layout: Layout, batch: int, costs: Exchanges, 
         cost = costs.tensor(size)
         again = 2.0 if model.recompute else 1.0
         plan.add(cost, size, times * (1 + again), "tensor ")
-        found.forward.append(("activations", cost, size, times))
-        found.backward.append(("activations", cost, size, times * again))
+        sent.forward.append(("activations", cost, size, times))
+        sent.backward.append(("activations", cost, size, times * again))
     if layout.pipeline > 1:
         size = hidden_elements(model) * width / layout.tensor  # a micro-batch of one sample
         slots = float(batch + layout.pipeline - 1)
         cost = costs.hop()
         plan.add(cost, size, 2 * slots, "pipeline ")
-        found.forward.append(("stage to stage", cost, size, slots))
-        found.backward.append(("stage to stage", cost, size, slots))
+        sent.forward.append(("stage to stage", cost, size, slots))
+        sent.backward.append(("stage to stage", cost, size, slots))
     tables = _table_elements(model)
     if tables and layout.data > 1:
         size = float(tables * batch * width)  # DLRM, arXiv 1906.00091: looked-up vectors to whoever has the sample
         cost = costs.gang("all-to-all", size)
         plan.add(cost, size, 2.0, "tables ")
-        found.forward.append(("table rows", cost, size, 1.0))
-        found.backward.append(("table rows", cost, size, 1.0))
-    return found
+        sent.forward.append(("table rows", cost, size, 1.0))
+        sent.backward.append(("table rows", cost, size, 1.0))
 
 
 @lru_cache(maxsize=512)
@@ -254,172 +252,18 @@ def _table_elements(model: Model) -> int:
     return sum(layer.traffic_elements // 2 for layer in model.layers if layer.parameters and not layer.gradient_bytes)
 
 
-class _Send(NamedTuple):
-    """A collective of the gradients (or weights) of the layers `first` … `last`, in forward order."""
-
-    first: int
-    last: int
-    size: float
-    cost: Cost
-
-
-def _buckets(
-    model: Model, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan
-) -> list[_Send]:
-    """The all-reduces of the gradients, in the order in which they are ready."""
-    sends: list[_Send] = []
-    if layout.data == 1:
-        return sends
-    for first, last, size in _in_buckets(model, layout.copy, options.bucket):
-        cost = costs.data("all-reduce", size)
-        plan.add(cost, size)
-        sends.append(_Send(first, last, size, cost))
-    return sends
-
-
-@lru_cache(maxsize=4096)
-def _in_buckets(model: Model, copy: int, bucket: float | None) -> list[tuple[int, int, float]]:
-    """First and last layer and bytes of every bucket: it closes at the layer that fills it, from the last layer to the
-    first."""
-    found: list[tuple[int, int, float]] = []
-    limits = iter(model.buckets if copy == 1 and bucket == BUCKET else ())
-    limit = 0.0 if bucket is None else bucket
-    pending, last = 0.0, len(model.layers) - 1
-    for index in range(len(model.layers) - 1, -1, -1):
-        if not pending:
-            last = index
-            limit = next(limits, limit)  # buckets as DDP was seen to make them; a layer may be cut, so nearly
-        pending += model.layers[index].gradient_bytes / copy
-        if pending and (pending >= limit or index == 0):
-            found.append((index, last, pending))
-            pending = 0.0
-    return found
-
-
-def _sharded_units(
-    model: Model, layout: Layout, options: StepOptions, costs: Exchanges, plan: _Plan
-) -> tuple[list[_Send], list[_Send]]:
+def _shard(costs: Exchanges, plan: _Plan, sent: Sent) -> None:
     """All-gathers and reduce-scatters of units of consecutive layers, in forward order."""
-    weight = model.precision.compute_width / model.precision.gradient_width
-    gathered: list[_Send] = []
-    scattered: list[_Send] = []
-    known: dict[tuple[Collective, float], Cost] = {}
-
-    def cost_of(op: Collective, size: float) -> Cost:
-        if (op, size) not in known:
-            known[op, size] = costs.data(op, size)
-        return known[op, size]
-
-    for first, last, size in _in_units(model, layout.copy, options.bucket):
-        weights = size * weight
-        gather, scatter = cost_of("all-gather", weights), cost_of("reduce-scatter", size)
-        plan.add(gather, weights, 1.0 if last == len(model.layers) - 1 else 2.0, "gather ")
+    cuts = sent.cuts
+    last = len(cuts.sizes) - 1
+    known: dict[float, tuple[Cost, Cost]] = {}  # most units of a transformer are of one size
+    for number, size in enumerate(cuts.sizes):
+        weights = cuts.weights[number]
+        found = known.get(size)
+        if found is None:
+            found = known[size] = (costs.data("all-gather", weights), costs.data("reduce-scatter", size))
+        gather, scatter = found
+        plan.add(gather, weights, 1.0 if number == last else 2.0, "gather ")
         plan.add(scatter, size, 1.0, "scatter ")
-        gathered.append(_Send(first, last, weights, gather))
-        scattered.append(_Send(first, last, size, scatter))
-    return gathered, scattered
-
-
-@lru_cache(maxsize=4096)
-def _in_units(model: Model, copy: int, bucket: float | None) -> list[tuple[int, int, float]]:
-    """First and last layer and bytes of the gradients of every unit, in forward order."""
-    found: list[tuple[int, int, float]] = []
-    total = sum(layer.gradient_bytes for layer in model.layers) / copy
-    limit = max(bucket or 1.0, total / _MOST_UNITS)
-    pending, first = 0.0, 0
-    for index, layer in enumerate(model.layers):
-        pending += layer.gradient_bytes / copy
-        if pending >= limit or index == len(model.layers) - 1:
-            found.append((first, index, pending))
-            pending, first = 0.0, index + 1
-    return found
-
-
-class _Schedule:
-    """Two lanes, compute and network, each one thing at a time."""
-
-    def __init__(self, plan: _Plan, forward: Sequence[float], backward: Sequence[float], update: float,
-                 overlap: float, timeline: list[Moment] | None) -> None:  # fmt: skip
-        self.plan, self.forward, self.backward, self.update = plan, forward, backward, update
-        self.overlap, self.timeline = overlap, timeline
-
-    def _named(self, what: str, first: int, last: int = 0) -> str:
-        """Only where somebody looks at the timeline: most steps are worked out for their end alone."""
-        if self.timeline is None:
-            return what
-        return f"{what} {first}–{last}" if last else f"{what} {first}"
-
-    def _note(self, lane: str, what: str, start: Lines, end: Lines, size: float = 0.0, algorithm: str = "") -> None:
-        if self.timeline is not None and value(end) > value(start):
-            self.timeline.append(Moment(lane, what, value(start), value(end), size, algorithm))
-
-    def _exchange(self, when: Lines, exchanges: list[tuple[str, Cost, float, float]], share: float) -> Lines:
-        for what, cost, size, times in exchanges:
-            end = after(when, self.plan.rates.work(cost, size, times * share))
-            self._note("network", what, when, end, size * times * share, cost.algorithm)
-            when = end
-        return when
-
-    def _send(self, what: str, ready: Lines, busy: Lines, send: _Send) -> Lines:
-        start = latest(busy, ready)
-        end = after(start, self.plan.rates.work(send.cost, send.size))
-        self._note("network", what, start, end, send.size, send.cost.algorithm)
-        return end
-
-    def bucketed(self, open_: _Open, buckets: list[_Send]) -> Lines:
-        rates = self.plan.rates.width
-        begin = at(0.0, rates)
-        now = after(begin, Work(sum(self.forward)))
-        self._note("compute", "forward", begin, now)
-        now = self._exchange(now, open_.forward, 1.0)
-        network = begin
-        total = sum(self.backward)
-        done = len(self.backward)
-        for number, send in enumerate(buckets):
-            spent = sum(self.backward[send.first : done])
-            done = send.first
-            layers = self._named("backward of layers", send.first + 1, send.last + 1)
-            now = self._backward(now, spent, open_, total, layers)
-            network = self._send(self._named("bucket", number + 1), self._ready(now, done), network, send)
-        if done:
-            now = self._backward(now, sum(self.backward[:done]), open_, total, "backward")
-        return self._finish(latest(network, now))
-
-    def _ready(self, now: Lines, layers: int) -> Lines:
-        """When gradients can be sent that are there now, with the backward pass of so many layers to come."""
-        if self.overlap == 1.0:
-            return now
-        return after(now, Work((1.0 - self.overlap) * sum(self.backward[:layers])))
-
-    def _backward(self, now: Lines, spent: float, open_: _Open, total: float, what: str) -> Lines:
-        end = after(now, Work(spent))
-        self._note("compute", what, now, end)
-        return self._exchange(end, open_.backward, spent / total if total > 0 else 1.0)
-
-    def sharded(self, open_: _Open, gathered: list[_Send], scattered: list[_Send]) -> Lines:
-        rates = self.plan.rates.width
-        now = network = before = at(0.0, rates)  # `before`: end of the unit before the last one
-        total_forward, total_backward = sum(self.forward), sum(self.backward)
-        for number, send in enumerate(gathered):
-            network = self._send(self._named("weights", number + 1), before, network, send)
-            before = now
-            start = latest(now, network)
-            spent = sum(self.forward[send.first : send.last + 1])
-            now = after(start, Work(spent))
-            self._note("compute", self._named("forward of unit", number + 1), start, now)
-            now = self._exchange(now, open_.forward, spent / total_forward if total_forward > 0 else 1.0)
-        ready = now
-        for number in range(len(gathered) - 1, -1, -1):
-            start = latest(now, ready)
-            if number:
-                ready = network = self._send(self._named("weights", number), start, network, gathered[number - 1])
-            send = scattered[number]
-            spent = sum(self.backward[send.first : send.last + 1])
-            now = self._backward(start, spent, open_, total_backward, self._named("backward of unit", number + 1))
-            network = self._send(self._named("gradients", number + 1), self._ready(now, send.first), network, send)
-        return self._finish(latest(network, now))
-
-    def _finish(self, when: Lines) -> Lines:
-        end = after(when, Work(self.update))
-        self._note("compute", "optimiser", when, end)
-        return end
+        sent.gathers.append(gather)
+        sent.sends.append(scatter)

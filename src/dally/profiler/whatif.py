@@ -134,7 +134,8 @@ def _squeezed(model: Model, change: Change) -> Model:
 
 
 def _options(change: Change) -> StepOptions:
-    from dally.network.step import BUCKET, StepOptions
+    from dally.network.cuts import BUCKET
+    from dally.network.step import StepOptions
 
     return StepOptions(algorithm="ring", bucket=BUCKET if change.bucket is None else change.bucket)
 
