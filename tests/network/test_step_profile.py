@@ -19,7 +19,7 @@ from dally.network.envelope import Work, _unbeaten, _unbeaten_of_two, after, at,
 from dally.network.nccl import choose, costs, rate_at
 from dally.network.schedule import Moment
 from dally.network.shape import Shapes
-from dally.network.step import StepOptions, StepProfile, profile
+from dally.network.step import StepOptions, StepProfile, profile, step_alone
 
 GPU = find_gpu("V100")
 
@@ -117,6 +117,23 @@ def test_more_bandwidth_or_less_latency_never_slows_a_lone_job(placement, name, 
     bandwidths[which] *= more
     latencies[which] /= less
     assert step_of(name, placement, cluster(*bandwidths, latencies)).alone <= slow * (1 + 1e-9)
+
+
+@given(placements(least=1), st.sampled_from(["resnet50", "bert-base", "gpt2-xl", "dlrm", "llama-70b"]),
+       st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.booleans(), st.sampled_from([None, 1e6, 25 * 2**20]),
+       st.sampled_from([0.0, 0.7, 1.0]))  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_plain_numbers_lines_and_the_timeline_end_at_the_same_time(
+    placement, name, tensor, pipeline, sharded, bucket, overlap
+) -> None:
+    shapes = Shapes(cluster())
+    model = replace(find_model(name), parallelism=Parallelism(tensor=tensor, pipeline=pipeline, sharded=sharded))
+    timeline: list[Moment] = []
+    given_ = (model, GPU, shapes.of(placement), shapes.wires, StepOptions("auto", bucket, overlap))
+    found = profile(*given_, timeline=timeline)
+    assert found.alone == max(found.compute, max(value for value, _ in found.lines))
+    assert found.step == step_alone(*given_)[0]
+    assert max(moment.end for moment in timeline) <= found.alone
 
 
 def test_one_gpu_only_computes() -> None:
