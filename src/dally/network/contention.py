@@ -46,34 +46,29 @@ def fair_shares(demands: list[float], capacity: float, counts: list[int] | None 
         before += count
         below.append(handed)
         fewer.append(before)
+    shares: list[float] = []
+    if many and handed <= capacity and heights[many - 1] <= capacity + demands[0]:
+        for demand in demands:  # as on most links: all get what they ask for, and whoever takes more takes what is left
+            share = capacity - (handed - demand)
+            shares.append(capacity if capacity < share else share)
+        return shares
     level = inf
     if handed > capacity:  # nobody who asks for more than this gets more
         for p in range(many):
             level = (capacity - below[p]) / (jobs - fewer[p])
             if demands[p] >= level:
                 break
-    shares: list[float] = []
+    above = 0  # demands below the level to which somebody's own share rises: the more it asks for, the more of them
     for p in range(many):
         demand = demands[p]
         if demand >= level:
             shares.append(level)
             continue
-        above = _above(heights, capacity + demand)
+        while above < many and heights[above] <= capacity + demand:
+            above += 1
         share = (capacity - (below[above] - demand)) / (jobs - fewer[above] + 1)
         shares.append(capacity if capacity < share else share)
     return shares
-
-
-def _above(heights: list[float], height: float) -> int:
-    """`bisect_right`, without a call out of compiled code for every demand."""
-    low, high = 0, len(heights)
-    while low < high:
-        middle = (low + high) // 2
-        if height < heights[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 class _Member:

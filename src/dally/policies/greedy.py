@@ -245,26 +245,31 @@ class _Tail:
 class _Back:
     """Preemptible jobs from the back of the order forwards, merged over the demands."""
 
-    __slots__ = ("_now", "_tails", "_view")
+    __slots__ = ("_now", "_tails", "_too_many", "_view")
 
     def __init__(self, view: View, now: float) -> None:
         self._view = view
         self._now = now
         self._tails: list[_Tail] | None = None
+        self._too_many = 1 << 60  # GPUs that those behind an earlier key did not have
 
     def could(self, first: float, need: int) -> bool:
         """Whether those not yet visited who may be behind a key that begins so have so many GPUs. Where not, it need
-        not be looked who they are."""
+        not be looked who they are. To be asked in ascending order: there are ever fewer behind."""
+        if need >= self._too_many:
+            return False
+        missing = need
         if self._tails is None:
             for bucket in self._view.preemptible.buckets.values():
-                need = self._less(bucket, len(bucket.entries) - 1, first, need)
-                if need <= 0:
+                missing = self._less(bucket, len(bucket.entries) - 1, first, missing)
+                if missing <= 0:
                     return True
-            return False
-        for tail in self._tails:
-            need = self._less(tail.bucket, tail.position, first, need)
-            if need <= 0:
-                return True
+        else:
+            for tail in self._tails:
+                missing = self._less(tail.bucket, tail.position, first, missing)
+                if missing <= 0:
+                    return True
+        self._too_many = need
         return False
 
     def _less(self, bucket: Bucket, last: int, first: float, need: int) -> int:
@@ -313,21 +318,22 @@ class _Back:
 class _Free:
     """How many GPUs of each type are free, or would be."""
 
-    __slots__ = ("of",)
+    __slots__ = ("_only", "of")
 
     def __init__(self, view: View) -> None:
         self.of = {kind: pool.total for kind, pool in view.free.pools.items()}
+        self._only = next(iter(self.of)) if len(self.of) == 1 else None
 
     def most(self, kind: str | None) -> int:
         """Of the type wanted, else of the one with most free."""
-        if kind is not None:
-            return self.of.get(kind, 0)
-        return max(self.of.values())
+        if kind is None:
+            kind = self._only
+            if kind is None:
+                return max(self.of.values())
+        return self.of.get(kind, 0)
 
     def fits(self, gpus: int, kind: str | None) -> bool:
-        if kind is not None:
-            return self.of.get(kind, 0) >= gpus
-        return max(self.of.values()) >= gpus
+        return self.most(kind) >= gpus
 
     def given(self, head: _Head) -> _Chosen:
         """It gets them of the type wanted, else of the first of those with most free."""
