@@ -79,7 +79,7 @@ class _Member:
     def __init__(self, profile: StepProfile, levels: int) -> None:
         self.profile = profile
         self.links: list[tuple[int, float]] = []  # link and demand
-        self.crowds: list[tuple[int, _Crowd]] = []  # level of each link and the crowd on it
+        self.crowds: list[_Crowd] = []  # that it is in on each of them
         self.slower = [0.0] * levels  # the slowest of its links per level; 0: not known yet
         self.step = profile.step
 
@@ -88,10 +88,11 @@ class _Member:
         slower = self.slower = [1.0] * levels
         slack = self.profile.slack
         calm = True
-        for level, crowd in self.crowds:
-            if crowd.slower > slower[level]:
-                slower[level] = crowd.slower
-                if crowd.slower > slack[level]:
+        for crowd in self.crowds:
+            level, now = crowd.level, crowd.slower
+            if now > slower[level]:
+                slower[level] = now
+                if now > slack[level]:
                     calm = False
         return self.profile.alone if calm else self.profile.seconds(slower)
 
@@ -99,9 +100,10 @@ class _Member:
 class _Crowd:
     """Jobs with the same demand on one link: what is left to one of them is left to each."""
 
-    __slots__ = ("members", "slower")
+    __slots__ = ("level", "members", "slower")
 
-    def __init__(self) -> None:
+    def __init__(self, level: int) -> None:
+        self.level = level
         self.members: dict[str, _Member] = {}
         self.slower = 0.0  # how many times slower than alone the link is to them; 0: not known yet
 
@@ -121,7 +123,7 @@ class _Link:
         place = bisect_left(self.demands, demand)
         if place == len(self.demands) or self.demands[place] != demand:
             self.demands.insert(place, demand)
-            self.crowds.insert(place, _Crowd())
+            self.crowds.insert(place, _Crowd(self.level))
             self.counts.insert(place, 0)
         crowd = self.crowds[place]
         crowd.members[job] = member
@@ -228,7 +230,7 @@ class Links:
                 if link is None:
                     link = self._links[number] = _Link(level, capacity)
                 member.links.append((number, demand))
-                member.crowds.append((level, link.add(demand, job, member)))
+                member.crowds.append(link.add(demand, job, member))
                 touched[number] = None
         if member.links:
             self._members[job] = member
