@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
@@ -31,7 +31,9 @@ class BadRankError(ValueError):
 
 
 Key = tuple[float, float, tuple[float, ...], int]  # value now, second value now, tie, order of arrival
-Entry = tuple[float, float, tuple[float, ...], int, ActiveJob]
+# A tuple: base, second base, tie, order of arrival, the job. Where its type said so, compiled code would take it apart
+# and put another one together whenever it is handed on.
+Entry = Any
 
 
 class Bucket:
@@ -58,13 +60,18 @@ class Bucket:
             del entries[bisect_left(entries, entry)]
 
     def key(self, position: int, now: float) -> Key:
-        base, then, tie, number, _ = self.entries[position]
+        entry = self.entries[position]
+        base: float = entry[0]
+        then: float = entry[1]
+        tie: tuple[float, ...] = entry[2]
+        number: int = entry[3]
         if self.slope or self.then_slope:
             return (base + self.slope * now, then + self.then_slope * now, tie, number)
         return (base, then, tie, number)
 
     def job(self, position: int) -> ActiveJob:
-        return self.entries[position][4]
+        job: ActiveJob = self.entries[position][4]
+        return job
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -133,16 +140,20 @@ class Ranking:
     def add(self, job: ActiveJob, rank: Rank) -> None:
         if type(rank) is not Rank:
             raise BadRankError(f"its rank is {rank!r}, and must be a Rank")
-        if not (rank.base == rank.base and rank.then == rank.then and rank.slope == rank.slope) or _nan_in(rank.tie):
+        base: float = rank.base
+        slope: float = rank.slope
+        then: float = rank.then
+        tie = rank.tie
+        if not (base == base and then == then and slope == slope) or (tie and _nan_in(tie)):
             raise BadRankError("its rank is not a number (NaN), and nothing can be ordered by that")
         bucket = self.buckets.get(job.demand)
         if bucket is None:
             bucket = self.buckets[job.demand] = Bucket(job.demand, rank)
             self.inside += job.demand.where is not None and job.demand.bound
-        elif bucket.slope != rank.slope or bucket.then_slope != rank.then_slope:
+        elif bucket.slope != slope or bucket.then_slope != rank.then_slope:
             raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {job.demand.short} have "
                                f"{bucket.slope!r}: jobs of one demand must age alike")  # fmt: skip
-        entry = (rank.base, rank.then, rank.tie, job.number, job)
+        entry: Entry = (base, then, tie, job.number, job)
         if bucket.entries:
             insort(bucket.entries, entry)
         else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dally.core.free import FreeGpus, Pool, lowest_gpus
 from dally.core.placement import Placement
 from dally.core.plan import Demand
+from dally.core.ranking import Bucket
 from dally.policies.gandiva.draft import Draft
 from dally.policies.gandiva.elastic import Elastic
 from dally.policies.gandiva.servers import Servers, class_of
@@ -33,10 +34,12 @@ def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool
             if server is not None:
                 return Placement(((server, lowest_gpus(free.masks[server], size)),), size)
     for pool in pools:
+        fewest = servers.fewest(pool.gpu_type, size)
+        if near and demand.where is None and not pool.domains_with(level, -(-size // fewest)):
+            continue  # on so few servers one of them would have to give as much
         # step 3; large gangs: whole servers first
         found = place_best_fit(free, Demand(size, pool.gpu_type, demand.where))
-        fewest = max(servers.fewest(pool.gpu_type, size), demand.nodes or 1)
-        if found is not None and not (near and len(found.slices) > fewest):
+        if found is not None and not (near and len(found.slices) > max(fewest, demand.nodes or 1)):
             return found
     return None
 
@@ -68,8 +71,8 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
 def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
     """Start waiting jobs in order of submission; who does not fit is passed by others (`limit` 1: no step 4)."""
     waiting = draft.still_waiting()
-    if not draft.memory.grown and all(place(draft, bucket.demand, None, limit) is None for bucket, _ in waiting):
-        return  # by far the most frequent answer, in whatever order they are asked
+    if not draft.memory.grown and _nobody_fits(draft, waiting, limit):
+        return
     heads = {bucket.demand: bucket.key(begun, draft.now) for bucket, begun in waiting}
     while heads:
         demand = min(heads, key=heads.__getitem__)
@@ -83,6 +86,14 @@ def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
             heads[demand] = bucket.key(draft.begun[demand], draft.now)
         else:
             del heads[demand]
+
+
+def _nobody_fits(draft: Draft, waiting: list[tuple[Bucket, int]], limit: int) -> bool:
+    """By far the most frequent answer, in whatever order they are asked."""
+    for bucket, _ in waiting:  # noqa: SIM110 - a generator costs
+        if place(draft, bucket.demand, None, limit) is not None:
+            return False
+    return True
 
 
 def place(draft: Draft, demand: Demand, elastic: Elastic | None, limit: int) -> Placement | None:

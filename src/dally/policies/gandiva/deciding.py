@@ -39,6 +39,7 @@ class Deciding:
 
     def attach(self, view: View, memory: GandivaMemory) -> None:
         """Index who is where and who could be packed: all that follows from the view and the memory."""
+        self._idle = -1  # by `FreeGpus.changes`: as long as nothing happens there is nothing to do
         self.servers = Servers(view, memory)
         self.ready = Ready(memory.draft, self.servers)
         if self.packing is not None:
@@ -120,23 +121,14 @@ class Deciding:
 
     def plan(self, view: View, memory: GandivaMemory, now: float) -> Plan:
         """What is due is judged first; then who waits is served; what is left over makes the others faster."""
+        idle, self._idle = self._idle == view.free.changes and _only_timers(view.news), -1
         with view.free.trial(), view.groups.trial():
             draft = Draft(view, memory, now, self.servers, self.ready, self._quantum)
-            self._judge(draft)
-            if self.starving is not None:
-                self.starving.serve(draft)
-                for job_id in draft.preempted:
-                    self._forget(draft, job_id)
-            serve(draft, self.elastic, self._limit)
-            waiting = _still_waiting(draft)
-            if self.packing is not None:
-                self.packing.note_waiting(draft, waiting)
-                if self.packing.attempt(draft) and waiting:
-                    serve(draft, self.elastic, self._limit)  # what packing has freed is for them
-                    waiting = _still_waiting(draft)
+            if self._judge(draft) or not idle or self.starving is not None:
+                waiting = self._serve(draft)
+            else:
+                waiting = _still_waiting(draft)
             if self.migration is not None:
-                self.migration.lower_heights(draft, overloaded=bool(waiting))
-                self.migration.defragment(draft)
                 self.migration.bring_together(draft)
             if self.elastic is not None:
                 self.elastic.grow(draft)
@@ -144,14 +136,36 @@ class Deciding:
             plan = draft.plan + [_waits(demand, self._limit) for demand in waiting]
             looks = [self.watch.next_look(memory), self.elastic.next_look(memory) if self.elastic else None,
                      self.starving.next_look(draft) if self.starving else None]  # fmt: skip
+        if not draft.plan:
+            self._idle = view.free.changes
         times = [look for look in looks if look is not None]
         if times:
             plan.append(WakeAt(max(min(times), _just_after(now))))
         return plan
 
-    def _judge(self, draft: Draft) -> None:
-        """Jobs that have done their mini-batches: profiles are complete, trials are kept or undone."""
-        for verdict in self.watch.verdicts(draft.view, draft.memory, draft.now):
+    def _serve(self, draft: Draft) -> list[Demand]:
+        """Whatever follows from who is where and who waits, at whatever time. Returns whose jobs still wait."""
+        if self.starving is not None:
+            self.starving.serve(draft)
+            for job_id in draft.preempted:
+                self._forget(draft, job_id)
+        serve(draft, self.elastic, self._limit)
+        waiting = _still_waiting(draft)
+        if self.packing is not None:
+            self.packing.note_waiting(draft, waiting)
+            if self.packing.attempt(draft) and waiting:
+                serve(draft, self.elastic, self._limit)  # what packing has freed is for them
+                waiting = _still_waiting(draft)
+        if self.migration is not None:
+            self.migration.lower_heights(draft, overloaded=bool(waiting))
+            self.migration.defragment(draft)
+        return waiting
+
+    def _judge(self, draft: Draft) -> bool:
+        """Jobs that have done their mini-batches: profiles are complete, trials are kept or undone. True where there
+        are any."""
+        verdicts = self.watch.verdicts(draft.view, draft.memory, draft.now)
+        for verdict in verdicts:
             if verdict.check.partner is not None:
                 assert self.packing is not None
                 self.packing.judge(draft, verdict)
@@ -161,9 +175,12 @@ class Deciding:
                 self.migration.judge(draft, draft.view.job(verdict.job), verdict)
             if self.packing is not None:
                 self.packing.refresh(draft, draft.groups.of(verdict.job))
+        return bool(verdicts)
 
     def _settle(self, draft: Draft) -> None:
         """Take note of what this plan does: who is where, who is to be profiled there, whose neighbours changed."""
+        if not draft.plan:
+            return
         for action in draft.plan:
             if isinstance(action, (Start, Migrate, Resize)):
                 self._placed(draft, draft.view.job(action.job), action.placement, packed=_packed(action))
@@ -188,6 +205,13 @@ class Deciding:
 
 def _packed(action: Start | Migrate | Resize) -> bool:
     return isinstance(action, Migrate) and action.share is not None and action.share.beside is not None
+
+
+def _only_timers(news: Sequence[Entry]) -> bool:
+    for entry in news:  # noqa: SIM110 - a generator costs
+        if type(entry) is not ev.TimerDue:
+            return False
+    return True
 
 
 def _still_waiting(draft: Draft) -> list[Demand]:

@@ -65,15 +65,19 @@ class Migration:
     def lower_heights(self, draft: Draft, overloaded: bool) -> None:
         """Free GPUs take over turns and, once nobody waits any more, packed jobs. Without any, the highest group
         hands a turn to the lowest."""
-        if not _any_lower(draft):
-            return  # and who moves gives room to others: before that, the order does not matter
-        found = {wanted for wanted, groups in draft.servers.high.items() if groups}
-        if draft.memory.packed:
-            found |= {wanted for wanted, jobs in draft.servers.packed.items() if jobs}
-        for wanted in sorted(found):
-            for _ in range(_MOVES):
-                if not self._lower(draft, wanted, overloaded):
-                    break
+        found = _high(draft)
+        hopeful = [wanted for wanted in found if _roomy(draft, wanted) or draft.servers.steepest(wanted) > 1]
+        for first in sorted(hopeful):
+            if self._lower(draft, first, overloaded):  # who moves gives room to others, of whatever class
+                for wanted in sorted(found):
+                    if wanted >= first:
+                        self._lower_more(draft, wanted, overloaded, _MOVES - (wanted == first))
+                return
+
+    def _lower_more(self, draft: Draft, wanted: Class, overloaded: bool, most: int) -> None:
+        for _ in range(most):
+            if not self._lower(draft, wanted, overloaded):
+                return
 
     def _lower(self, draft: Draft, wanted: Class, overloaded: bool) -> bool:
         servers = draft.servers
@@ -157,7 +161,7 @@ class Migration:
 
     def defragment(self, draft: Draft) -> None:
         """Empty the non-idle server with the most free GPUs, where a gang that waits or is apart could use it."""
-        if not draft.memory.apart and not any(demand.gpus > 1 for demand in draft.view.waiting.buckets):
+        if not draft.memory.apart and not _gang_waits(draft):
             return
         level = draft.free.topology.machine_level
         if level == len(draft.free.topology.levels) - 1:
@@ -171,6 +175,8 @@ class Migration:
         sets = pool.at_least[level]
         used, more = ~draft.servers.idle, 0
         fewest = math.ceil(self.threshold * draft.servers.smallest[pool.gpu_type])
+        if fewest >= len(sets) or not sets[fewest] & used:
+            return None
         for count in range(len(sets) - 1, fewest - 1, -1):
             exactly = sets[count] & ~more & used
             more = sets[count]
@@ -209,16 +215,18 @@ class Migration:
         return None
 
 
-def _any_lower(draft: Draft) -> bool:
-    """Whether any class has free GPUs for one of its jobs, or groups whose turns differ by two."""
-    servers = draft.servers
-    for wanted, groups in servers.high.items():
-        if groups and (_roomy(draft, wanted) or servers.steepest(wanted) > 1):
-            return True
+def _high(draft: Draft) -> list[Class]:
+    """Classes of which some take turns or are packed."""
+    found = [wanted for wanted, groups in draft.servers.high.items() if groups]
     if draft.memory.packed:
-        for wanted, jobs in servers.packed.items():
-            if jobs and (_roomy(draft, wanted) or servers.steepest(wanted) > 1):
-                return True
+        found += [wanted for wanted, jobs in draft.servers.packed.items() if jobs and wanted not in found]
+    return found
+
+
+def _gang_waits(draft: Draft) -> bool:
+    for demand in draft.view.waiting.buckets:  # noqa: SIM110 - a generator costs
+        if demand.gpus > 1:
+            return True
     return False
 
 

@@ -20,10 +20,9 @@ from dally.core.active import ActiveJob
 from dally.core.free import Pool
 from dally.core.placement import Slice
 from dally.core.policy import View
-from dally.core.ranking import Bucket, Entry
+from dally.core.ranking import Bucket
+from dally.core.ranking import Entry as Place
 from dally.policies.room import needed
-
-Place = Any  # an `Entry`: as a tuple of its own type, compiled code would take it apart and build it again at each step
 
 _REACHES = 4  # places that are followed at a time
 _NEAR = 8  # jobs in between up to which a reach is moved rather than another one made
@@ -174,7 +173,7 @@ class Behind:
 
     # --- following the index --------------------------------------------------------------------------------
 
-    def added(self, job: ActiveJob, entry: Entry) -> None:
+    def added(self, job: ActiveJob, entry: Place) -> None:
         self.changes += 1
         bucket = self._running.buckets[job.demand]
         if bucket.slope or bucket.then_slope:
@@ -186,7 +185,7 @@ class Behind:
         else:
             heappush(self._loading, (job.progress_from, job.number, job))
 
-    def removed(self, job: ActiveJob, entry: Entry) -> None:
+    def removed(self, job: ActiveJob, entry: Place) -> None:
         self.changes += 1
         held = self._there.pop(job.id, None)
         if held is None:  # still loading, which is found out when that is over; or sloped
@@ -331,15 +330,18 @@ class Behind:
         return reach
 
     def _reach(self, place: Place) -> Reach:
-        at = bisect_right(self._order, place)
+        order = self._order
+        for reach in self._reaches:  # mostly one of them is there, which two looks tell
+            at = reach.at
+            if (at == len(order) or place < order[at]) and (at == 0 or order[at - 1] < place):
+                reach.place = place
+                return reach
+        at = bisect_right(order, place)
         nearest, distance = None, 0
         for reach in self._reaches:
             away = reach.at - at if reach.at > at else at - reach.at
             if nearest is None or away < distance:
                 nearest, distance = reach, away
-                if not away:
-                    reach.place = place
-                    return reach
         if nearest is None:
             nearest = Reach(place, at)
             for each in self._held[at:]:

@@ -10,21 +10,25 @@ lane's head answers for all behind it.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
+from functools import lru_cache
+from typing import cast
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
-from dally.core.ranking import Entry
+from dally.core.ranking import Entry as Place
 from dally.core.reasons import Reason, Token
 from dally.core.topology import Topology
 from dally.policies.greedy import waits_for_gpus
 from dally.policies.placing import place_best_fit, place_tight, place_within, pools_for
 from dally.policies.room import enough, make_room
-from dally.policies.tiresias.behind import Behind, Place, Reach
+from dally.policies.tiresias.behind import Behind, Reach
 from dally.policies.tiresias.profile import Packing, Verdict
+
+_Reasons = dict[str | Demand, Reason]  # of single jobs and of demands, as last said
 
 
 class Lane:
@@ -66,14 +70,13 @@ class Lanes:
         self._as_of = 0  # raised whenever another state is planned with: the layout, free GPUs and running jobs are
         self._layout, self._free, self._running = -1, -1, -1  # these
 
-    def added(self, job: ActiveJob, entry: Entry) -> None:
+    def added(self, job: ActiveJob, place: Place) -> None:
         demand, picky = job.demand, self._must(job)
         lanes = self._picky if picky else self._easy
         lane = lanes.get(demand)
         if lane is None:
             lane = lanes[demand] = Lane(demand, picky)
         self._where[job.id] = lane
-        place: Place = entry
         entries = lane.entries
         insort(entries, place)
         if entries[0] is place:  # objects
@@ -81,16 +84,16 @@ class Lanes:
                 self._drop(entries[1], lane)
             insort(self.heads, (place, lane))
 
-    def removed(self, job: ActiveJob, entry: Entry) -> None:
+    def removed(self, job: ActiveJob, place: Place) -> None:
         lane = self._where.pop(job.id)
         self._said.pop(job.id, None)
-        place: Place = entry
-        at = bisect_left(lane.entries, place)
-        del lane.entries[at]
+        entries = lane.entries
+        at = 0 if entries[0] is place else bisect_left(entries, place)  # objects; mostly the first is served
+        del entries[at]
         if at == 0:
             self._drop(place, lane)
-            if lane.entries:
-                insort(self.heads, (lane.entries[0], lane))
+            if entries:
+                insort(self.heads, (entries[0], lane))
             else:
                 del (self._picky if lane.picky else self._easy)[lane.demand]
 
@@ -103,8 +106,9 @@ class Lanes:
 
     def _must(self, job: ActiveJob) -> bool:
         """Whether it must be consolidated. Who says itself where it must be is not held to anything more."""
-        free = job.demand.where is None or not job.demand.bound
-        return job.gpus > 1 and free and self.packing.verdict(job.job).picky
+        if job.gpus == 1 or not self.packing.verdict(job.job).picky:
+            return False
+        return job.demand.where is None or not job.demand.bound
 
     def astray(self, view: View) -> list[ActiveJob]:
         """Whose need is another one than when they came. Looks at everybody: PACKLIMIT seldom moves."""
@@ -130,8 +134,7 @@ class Lanes:
             self._as_of += 1
         return self._as_of
 
-    def holds(self, lane: Lane, job: ActiveJob, most: int, machine: int,
-              reasons: Mapping[str | Demand, Reason]) -> bool:  # fmt: skip
+    def holds(self, lane: Lane, job: ActiveJob, most: int, machine: int, reasons: _Reasons) -> bool:
         """Whether the first of a lane has been told just what it would be told now."""
         told = lane.told
         if told is None or reasons.get(job.id) is not told.wait.reason:  # objects
@@ -168,96 +171,167 @@ def _wait(job: ActiveJob, picky: bool, because: str, there: bool, machine: int) 
     if job.demand.where is not None and job.demand.bound:
         return Wait(job.id, waits_for_gpus(job.demand).reason)
     if need == 1 or not picky:
-        said = "" if need == 1 else f"; {because}, so it takes any GPUs"
-        return Wait(job.id, Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}"))
+        return Wait(job.id, _waits_for_any(need, "" if need == 1 else because))
+    return Wait(job.id, _waits_for_machines(need, because, there, machine))
+
+
+@lru_cache(maxsize=4096)
+def _waits_for_any(need: int, because: str) -> Reason:
+    said = f"; {because}, so it takes any GPUs" if because else ""
+    return Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}")
+
+
+@lru_cache(maxsize=4096)
+def _waits_for_machines(need: int, because: str, there: bool, machine: int) -> Reason:
     where = "one machine" if need <= machine else f"{-(-need // machine)} machines"
     token = Token.WAITING_FOR_LOCALITY if there else Token.WAITING_FOR_GPUS
-    return Wait(job.id, Reason(token, f"{because}: it waits for {need} free GPUs on {where}"))
+    return Reason(token, f"{because}: it waits for {need} free GPUs on {where}")
 
 
 def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequence[ActiveJob],
                        lease: float | None = None) -> Plan:  # fmt: skip
     """Order of rank, skipping what does not fit or has no place near enough; GPUs of jobs behind may be taken. Those
     who stay are told why: the first of each lane, and who has not been told yet."""
-    if not lanes.heads:
+    heads = lanes.heads
+    if not heads:
         return []
     least, behind = lanes.least(view), lanes.behind(view)
     behind.begin(now)
     as_of = lanes.as_of(view, behind)
-    heads = lanes.heads  # a copy of them, from the first start on
-    starts: Plan = []
-    started: dict[str, ActiveJob] = {}
-    stay: list[Lane] = []
-    firsts: list[ActiveJob] = []  # theirs
-    hopeless = _Hopeless()
-    most = 0
+    served = _Served()
     try:
-        with view.free.trial() as free:
-            turn = 0
-            while turn < len(heads):
-                place, lane = heads[turn]
-                turn += 1
-                job: ActiveJob = place[4]
-                placement = None
-                known = lane.failed(as_of)
-                # whose GPUs are taken may leave some to others who could not have taken them
-                if (known is None or behind.evicted or place < known) and not hopeless.at(lane):
-                    if lane.picky:
-                        placement = _compact(free, lane, behind, least, place)
-                    else:
-                        placement = _whatever(free, lane, behind, place)
-                        if placement is None:
-                            hopeless.found(lane)
-                if placement is None:  # what can be had only gets less: nobody else of this lane is served either
-                    stay.append(lane)
-                    firsts.append(job)
-                    if not starts and (known is None or place < known):  # the plan may come to nothing
-                        lane.fails(place, as_of)
-                    continue
-                free.take(placement)
-                if not starts:
-                    heads = heads.copy()
-                starts.append(Start(job.id, placement, lease))
-                started[job.id] = job
-                lane.at += 1
-                if lane.at < len(lane.entries):
-                    insort(heads, (lane.entries[lane.at], lane), lo=turn)
-            for pool in free.pools.values():
-                most = max(most, pool.total)
-        evicted = list(behind.evicted.values())
+        turn = _first_to_try(view.free, heads, behind, as_of, served)
+        if turn < len(heads):
+            served.stay = heads[:turn]
+            with view.free.trial() as free:
+                _serve(free, heads.copy(), turn, behind, least, as_of, served, lease)
+                served.most = _most(free)
+            served.evicted = list(behind.evicted.values())
+        else:
+            served.stay = heads
+            served.most = _most(view.free)
     finally:
         behind.end()
-        for job in started.values():
+        for job in served.started.values():
             lanes.lane(job).at = 0
-    plan: Plan = [Preempt(job.id) for job in evicted]
-    plan += starts
-    reasons = view.reasons
-    if not _told(stay, evicted, reasons):
-        for demand in _still_waiting(view, started, evicted):
+    plan: Plan = [Preempt(job.id) for job in served.evicted]
+    plan += served.starts
+    _explain(view, lanes, least, served, unexplained, plan)
+    return plan
+
+
+class _Served:
+    """Who starts by the plan in the making, whose GPUs are taken for that, and which heads of lanes stay."""
+
+    __slots__ = ("evicted", "hopeless", "most", "started", "starts", "stay")
+
+    def __init__(self) -> None:
+        self.starts: Plan = []
+        self.started: dict[str, ActiveJob] = {}
+        self.evicted: list[ActiveJob] = []
+        self.stay: list[tuple[Place, Lane]] = []
+        self.hopeless = _Hopeless()
+        self.most = 0  # GPUs of one type that are free then
+
+
+def _most(free: FreeGpus) -> int:
+    most = 0
+    for pool in free.pools.values():
+        most = max(most, pool.total)
+    return most
+
+
+def _first_to_try(free: FreeGpus, heads: list[tuple[Place, Lane]], behind: Behind, as_of: int, served: _Served) -> int:
+    """The first head that a count of GPUs does not turn away; nobody before it is served. In half of all plans there is
+    none, and nothing has to be tried."""
+    hopeless = served.hopeless
+    for turn in range(len(heads)):
+        place, lane = heads[turn]
+        known = lane.failed(as_of)
+        if known is not None and not place < known:
+            continue
+        if not hopeless.at(lane):
+            if lane.bound or _enough(free, lane, behind, place):
+                return turn
+            hopeless.found(lane)
+        lane.fails(place, as_of)
+    return len(heads)
+
+
+def _enough(free: FreeGpus, lane: Lane, behind: Behind, place: Place) -> bool:
+    """Whether as many GPUs of a type are free, or held by somebody behind."""
+    for kind, pool in free.pools.items():
+        if lane.kind is None or lane.kind == kind:
+            need = lane.gpus - pool.total
+            if need <= 0 or behind.total(place, kind) >= need:
+                return True
+    return False
+
+
+def _serve(free: FreeGpus, heads: list[tuple[Place, Lane]], turn: int, behind: Behind, least: Fewest, as_of: int,
+           served: _Served, lease: float | None) -> None:  # fmt: skip
+    """From this turn on, whoever can be served. `heads` are used up."""
+    hopeless, starts, stay = served.hopeless, served.starts, served.stay
+    while turn < len(heads):
+        place, lane = heads[turn]
+        turn += 1
+        placement = None
+        known = lane.failed(as_of)
+        # whose GPUs are taken may leave some to others who could not have taken them
+        if (known is None or behind.evicted or place < known) and not hopeless.at(lane):
+            if lane.picky:
+                placement = _compact(free, lane, behind, least, place)
+            else:
+                placement = _whatever(free, lane, behind, place)
+                if placement is None:
+                    hopeless.found(lane)
+        if placement is None:  # what can be had only gets less: nobody else of this lane is served either
+            stay.append((place, lane))
+            if not starts and (known is None or place < known):  # the plan may come to nothing
+                lane.fails(place, as_of)
+            continue
+        free.take(placement)
+        job: ActiveJob = place[4]
+        starts.append(Start(job.id, placement, lease))
+        served.started[job.id] = job
+        lane.at += 1
+        if lane.at < len(lane.entries):
+            insort(heads, (lane.entries[lane.at], lane), lo=turn)
+
+
+def _explain(view: View, lanes: Lanes, least: Fewest, served: _Served, unexplained: Sequence[ActiveJob],
+             plan: Plan) -> None:  # fmt: skip
+    """Why those wait who stay, as far as that has not been said."""
+    reasons = cast(_Reasons, view.reasons)
+    most, largest = served.most, least.largest
+    if not _told(served.stay, served.evicted, reasons):
+        for demand in _still_waiting(view, served.started, served.evicted):
             wait = waits_for_gpus(demand)
             if reasons.get(demand) != wait.reason:  # what was said holds
                 plan.append(wait)
     told: set[str] = set()
-    for at, lane in enumerate(stay):
-        job = firsts[at]
-        if not lanes.holds(lane, job, most, least.largest, reasons):
-            lane.told = lanes.explain(job, most, least.largest)
+    for place, lane in served.stay:
+        job: ActiveJob = place[4]
+        if not lanes.holds(lane, job, most, largest, reasons):
+            lane.told = lanes.explain(job, most, largest)
             _tell(job, lane.told.wait, reasons, told, plan)
     for job in unexplained:
-        if job.id not in started:
-            _tell(job, lanes.explain(job, most, least.largest).wait, reasons, told, plan)
-    return plan
+        if job.id not in served.started:
+            _tell(job, lanes.explain(job, most, largest).wait, reasons, told, plan)
 
 
-def _told(stay: list[Lane], evicted: list[ActiveJob], reasons: Mapping[str | Demand, Reason]) -> bool:
+def _told(stay: list[tuple[Place, Lane]], evicted: list[ActiveJob], reasons: _Reasons) -> bool:
     """Whether all demands of which somebody waits after the plan have been given their reason."""
-    for lane in stay:
+    for _, lane in stay:
         if reasons.get(lane.demand) is not lane.reason:  # objects
             return False
-    return all(reasons.get(job.demand) == waits_for_gpus(job.demand).reason for job in evicted)
+    for job in evicted:  # noqa: SIM110 - a generator costs
+        if reasons.get(job.demand) != waits_for_gpus(job.demand).reason:
+            return False
+    return True
 
 
-def _tell(job: ActiveJob, wait: Wait, reasons: Mapping[str | Demand, Reason], told: set[str], plan: Plan) -> None:
+def _tell(job: ActiveJob, wait: Wait, reasons: _Reasons, told: set[str], plan: Plan) -> None:
     """Unless that has been said."""
     if job.id not in told:
         told.add(job.id)

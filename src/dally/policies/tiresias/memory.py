@@ -9,7 +9,7 @@ from itertools import islice
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
-from dally.core.events import Measured, Started, TimerDue, Yielded
+from dally.core.events import Arrived, Measured, Released, Started, TimerDue, Yielded
 from dally.core.journal import Entry
 from dally.core.plan import Plan
 from dally.core.policy import View
@@ -28,7 +28,12 @@ BACK = (ev.Yielded, ev.Interrupted, ev.StartFailed)  # what sends a job back to 
 
 def answers(planned: float, now: float, entries: Sequence[Entry]) -> bool:
     """Whether this is what the world says at once to the plan just made: no instant of its own, nothing falls due."""
-    return now == planned and all(isinstance(entry, (Measured, Yielded, Started)) for entry in entries)
+    if now != planned:
+        return False
+    for entry in entries:  # noqa: SIM110 - at every event, and a generator costs
+        if not isinstance(entry, (Measured, Yielded, Started)):
+            return False
+    return True
 
 
 class Placing:
@@ -58,15 +63,16 @@ class Placing:
             elif type(entry) is TimerDue:
                 continue
             elif isinstance(entry, BACK):
-                self._waits(memory, view.job(entry.job))
-                taught |= self._left(memory, view.job(entry.job))
-            elif isinstance(entry, ev.Arrived):
+                job = view.job(entry.job)
+                self._waits(memory, job)
+                taught |= self._left(memory, job)
+            elif isinstance(entry, Arrived):
                 self._waits(memory, view.job(entry.job.id))
-            elif isinstance(entry, ev.Released):
-                self._waits(memory, view.job(entry.job))
             elif isinstance(entry, GOES):
                 memory.unexplained.pop(entry.job, None)
                 taught |= self._left(memory, view.job(entry.job))
+            elif isinstance(entry, Released):
+                self._waits(memory, view.job(entry.job))
             elif isinstance(entry, pl.Start):  # by somebody else
                 memory.unexplained.pop(entry.job, None)
                 if learns:
@@ -84,9 +90,13 @@ class Placing:
 
     def _runs(self, memory: PaperMemory, job: ActiveJob) -> None:
         if job.gpus > 1 and job.placement is not None and job.step_time > 0:
-            memory.machines[job.id] = len(job.placement.slices)
+            machines, slices = memory.machines, len(job.placement.slices)
+            if machines.get(job.id) != slices:
+                machines[job.id] = slices
 
     def _left(self, memory: PaperMemory, job: ActiveJob) -> bool:
+        if job.gpus == 1:
+            return False  # nobody watched it
         machines = memory.machines.pop(job.id, None)
         return machines is not None and self.lanes is not None and self.lanes.packing.observe(
             job.job, machines, job.exposed)  # fmt: skip
@@ -96,9 +106,11 @@ class Placing:
         if self.lanes is None:
             assert self.rule is not None
             return plan_by_rank(view, now, self.rule, preempt=True, lease=lease)
-        plan = plan_with_locality(view, now, self.lanes, [view.job(job_id) for job_id in memory.unexplained], lease)
-        if memory.unexplained:
-            memory.unexplained.clear()
+        unexplained = memory.unexplained
+        if not unexplained:
+            return plan_with_locality(view, now, self.lanes, (), lease)
+        plan = plan_with_locality(view, now, self.lanes, [view.job(job_id) for job_id in unexplained], lease)
+        unexplained.clear()
         return plan
 
 

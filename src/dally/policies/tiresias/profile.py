@@ -38,8 +38,8 @@ class Seen(NamedTuple):
 
     def and_then(self, slowdown: float, machines: int) -> Seen:
         if machines > 1:
-            return self._replace(across=self.across + slowdown, runs=self.runs + 1)
-        return self._replace(inside=self.inside + slowdown, runs_inside=self.runs_inside + 1)
+            return Seen(self.inside, self.runs_inside, self.across + slowdown, self.runs + 1)
+        return Seen(self.inside + slowdown, self.runs_inside + 1, self.across, self.runs)
 
 
 class Evidence(NamedTuple):

@@ -18,21 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from dally.core import events as ev
 from dally.core.active import ActiveJob
-from dally.core.events import Measured, TimerDue
+from dally.core.events import Arrived, Measured, Released, TimerDue
 from dally.core.journal import Entry
+from dally.core.memory import Order
 from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import ENDED, State
 from dally.policies.tiresias.memory import BACK, GOES, Placing, Service, answers
-from dally.policies.tiresias.remembered import QueuesMemory, Standing
+from dally.policies.tiresias.remembered import Due, QueuesMemory, Standing
 
 LOOKS = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
 
-
-_NOTHING_DUE = Standing()
 
 class Queues:
     """Queues by attained service; `service` is None for least attained service, else the Gittins index decides."""
@@ -44,6 +42,7 @@ class Queues:
         self.running_first = running_first
         self.placing = placing
         self.service = service
+        self._wake = WakeAt(0.0)  # as last said: mostly that has not changed
 
     def new_memory(self) -> QueuesMemory:
         return QueuesMemory()
@@ -72,8 +71,14 @@ class Queues:
                 self._resume(memory, view.job(action.job), now)
             elif type(action) is Preempt:
                 self._pause(memory, view.job(action.job), now)
-        if memory.due:
-            plan.append(WakeAt(max(memory.due[0][0], math.nextafter(now, math.inf))))
+        due = memory.due
+        if due:
+            time = due[0][0]
+            if time <= now:
+                time = math.nextafter(now, math.inf)
+            if time != self._wake.time:
+                self._wake = WakeAt(time)
+            plan.append(self._wake)
         return plan
 
     # --- what happened ------------------------------------------------------------------------------------
@@ -82,16 +87,16 @@ class Queues:
         for entry in entries:
             if type(entry) is Measured or type(entry) is TimerDue:  # most of all, and nothing to the queues
                 continue
-            if isinstance(entry, ev.Arrived):
-                self._join(memory, view.job(entry.job.id), now)
-            elif isinstance(entry, ev.Released):
-                self._join(memory, view.job(entry.job), now)
-            elif isinstance(entry, GOES):
-                self._forget(memory, view.job(entry.job))
-            elif isinstance(entry, BACK):
+            if isinstance(entry, BACK):
                 job = view.job(entry.job)
                 if job.state is State.WAITING and memory.standings[job.id].running:  # by a fault: nobody planned that
                     self._pause(memory, job, now)
+            elif isinstance(entry, Arrived):
+                self._join(memory, view.job(entry.job.id), now)
+            elif isinstance(entry, GOES):
+                self._forget(memory, view.job(entry.job))
+            elif isinstance(entry, Released):
+                self._join(memory, view.job(entry.job), now)
             elif isinstance(entry, Start):  # by somebody else, as the preemption below
                 self._resume(memory, view.job(entry.job), now)
             elif isinstance(entry, Preempt):
@@ -110,7 +115,8 @@ class Queues:
             return
         new = self._new(job, now)
         due = self._promotion(job, new, now)
-        self._write(memory, job, None, new if due is None else new._replace(due=due))
+        memory.standings[job.id] = new if due is None else new._replace(due=due)
+        _retime(memory.due, job, None, due)
 
     def _new(self, job: ActiveJob, now: float) -> Standing:
         """Who comes from another policy's hands may have had service already."""
@@ -120,13 +126,15 @@ class Queues:
     def _forget(self, memory: QueuesMemory, job: ActiveJob) -> None:
         before = memory.standings.pop(job.id, None)
         if before is not None:
-            self._time(memory, job, before, _NOTHING_DUE)
+            _retime(memory.due, job, before.due, None)
+            _retime(memory.looks, job, before.look, None)
 
     def _resume(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
         was = memory.standings[job.id]
         due, look = self._demotion(job, was.queue, was.restart, now)
+        start = was.start if was.start <= now else now
         self._write(memory, job, was, Standing(
-            was.queue, min(was.start, now), was.restart, was.restart_executed, True, was.promoted, due, look))
+            was.queue, start, was.restart, was.restart_executed, True, was.promoted, due, look))
 
     def _pause(self, memory: QueuesMemory, job: ActiveJob, now: float) -> None:
         was = memory.standings[job.id]
@@ -158,22 +166,12 @@ class Queues:
             executed = max(executed, self.limits[0] / job.gpus)  # what queue 0 would give it
         return now + self.promote * executed
 
-    def _write(self, memory: QueuesMemory, job: ActiveJob, was: Standing | None, standing: Standing) -> None:
+    def _write(self, memory: QueuesMemory, job: ActiveJob, was: Standing, standing: Standing) -> None:
         """The job stands there from now on; what was due before is void."""
         memory.standings[job.id] = standing
-        self._time(memory, job, was or _NOTHING_DUE, standing)
-
-    def _time(self, memory: QueuesMemory, job: ActiveJob, was: Standing, standing: Standing) -> None:
-        if was.due != standing.due:
-            if was.due is not None:
-                memory.due.remove((was.due, job.number, job.id))
-            if standing.due is not None:
-                memory.due.add((standing.due, job.number, job.id))
-        if was.look != standing.look:
-            if was.look is not None:
-                memory.looks.remove((was.look, job.number, job.id))
-            if standing.look is not None:
-                memory.looks.add((standing.look, job.number, job.id))
+        _retime(memory.due, job, was.due, standing.due)
+        if self.service is not None:  # nobody is looked at else
+            _retime(memory.looks, job, was.look, standing.look)
 
     def _move(self, view: View, memory: QueuesMemory, now: float) -> list[ActiveJob]:
         """Everybody whose demotion or promotion is due."""
@@ -202,3 +200,12 @@ class Queues:
             self._write(memory, job, was, was._replace(look=self._next_look(job, was.queue, now)))
             moved.append(job)
         return moved
+
+
+def _retime(order: Order[Due], job: ActiveJob, was: float | None, due: float | None) -> None:
+    """What was due for the job at one time is due at another."""
+    if was != due:
+        if was is not None:
+            order.remove((was, job.number, job.id))
+        if due is not None:
+            order.add((due, job.number, job.id))
