@@ -51,7 +51,10 @@ def _waits_for_nearer(demand: Demand) -> Wait:
 
 def frees(news: Sequence[Happened]) -> bool:
     """Whether running jobs may have something to move to, or may move now."""
-    return any(type(event) in _FREES for event in news)
+    for event in news:  # noqa: SIM110 - asked at every plan, and a generator costs
+        if type(event) in _FREES:
+            return True
+    return False
 
 
 class Dealing:
