@@ -139,13 +139,20 @@ def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bo
         inside = free.masks[domain.start] & domain.mask
         return Placement(((domain.start, pick(free, domain.start, inside, gpus)),), gpus)
     best: list[tuple[int, int]] | None = None
-    best_key = (0, 0)
-    for index in bits(fitting):
+    fewest, fullest = 0, 0  # machines of the best, and free GPUs of its domain
+    least = -(-gpus // (len(pool.at_least[topology.machine_level]) - 1))  # machines that it takes, were all empty
+    counts = pool.counts[level]  # at the top there is only one
+    while fitting:
+        low = fitting & -fitting
+        fitting ^= low
+        index = low.bit_length() - 1
+        full = counts[index] if tight else 0
+        if best is not None and fewest == least and fullest <= full:
+            continue  # no better
         domain = topology.domains[level][index]
         machines = _fewest(pool, topology.machine_level, gpus, domain.start, domain.stop)
-        key = (len(machines), pool.counts[level][index] if tight else 0)  # at the top there is only one
-        if best is None or key < best_key:
-            best, best_key = machines, key
+        if best is None or len(machines) < fewest or (len(machines) == fewest and full < fullest):
+            best, fewest, fullest = machines, len(machines), full
     assert best is not None
     return Placement.of((m, pick(free, m, free.masks[m], count)) for m, count in best)
 

@@ -9,7 +9,7 @@ long as nobody asks, a change costs a note.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +22,7 @@ from dally.core.ranking import Entry
 from dally.core.topology import Machine
 from dally.policies.dally import order
 from dally.policies.dally.forecast import Forecast
-from dally.policies.dally.taking import Domain, Victims, free_by_domain
+from dally.policies.dally.taking import Live, Victims, free_by_domain
 from dally.policies.dally.tiers import Tiers
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Bound:
         self.kind, self.inside = first.gpu_type, first.domains  # of its first machine
         self.pace = -1.0 if pace is None else pace  # -1: it may become another one
 
-    def touches(self, domains: Mapping[int, Domain], tier: int) -> bool:
-        """Whether it may have GPUs in one of some domains of a tier."""
-        return not self.alone or self.inside[tier] in domains
+    def touches(self, live: Live) -> bool:
+        """Whether it may have GPUs in one of these domains."""
+        return not self.alone or live.has(self.inside[live.tier])
 
     def size(self, forecast: Forecast) -> float:
         """What it has left now."""
@@ -62,18 +62,30 @@ Behindhand = tuple[float, int, Bound]  # less what it has left, as it weighs, an
 class Alike:
     """Running jobs of one size, in ascending order of their bounds; where equal, in order of arrival."""
 
-    __slots__ = ("bounds", "gpus", "weighs")
+    __slots__ = ("_there", "bounds", "gpus", "machines", "weighs")
 
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
         self.bounds: list[Bound] = []
         self.weighs = 0.0  # what a second of theirs counts in this plan
+        self._there: dict[int, int] = {}  # how many of them, by machine
+        self.machines = 0  # where there are any, as a bit set
 
     def add(self, bound: Bound) -> None:
         self.bounds.insert(self._place(bound), bound)
+        for machine, _ in bound.placement.slices:
+            before = self._there.get(machine, 0)
+            self._there[machine] = before + 1
+            if not before:
+                self.machines |= 1 << machine
 
     def remove(self, bound: Bound) -> None:
         del self.bounds[self._place(bound)]
+        for machine, _ in bound.placement.slices:
+            left = self._there[machine] - 1
+            self._there[machine] = left
+            if not left:
+                self.machines ^= 1 << machine
 
     def beyond(self, least: float) -> int:
         """How many may have more than so much left, as it weighs."""
@@ -99,11 +111,49 @@ class Alike:
         return first
 
 
-class Holders(Victims):
+class Apart:
+    """Running gangs of one class that could be nearer together."""
+
+    __slots__ = ("_least", "_machines", "_tier", "demand", "jobs")
+
+    def __init__(self, demand: Demand, tier: int, machines: int, least: int) -> None:
+        self.demand, self._tier, self._machines = demand, tier, machines
+        self._least = least  # machines that such a gang needs, were everything free
+        self.jobs: dict[str, ActiveJob] = {}
+
+    def nearer_at(self, room: int) -> bool:
+        """Whether GPUs at a tier, the innermost with room, may be nearer; no need to choose them where they are not."""
+        if room < 0 or room > self._tier:
+            return False
+        return room < self._tier or self._machines > self._least or self.demand.where is not None
+
+    def nearer(self, tier: int, machines: int) -> bool:
+        return tier < self._tier or (tier == self._tier and machines < self._machines)
+
+
+class Running(Victims):
+    """Of jobs that are known by their size."""
+
+    def __init__(self, weighed: Sequence[Alike], losers: Losers) -> None:
+        self._weighed, self._losers = weighed, losers
+        self._live: Live | None = None  # where others need not be looked at
+
+    def only(self, live: Live) -> None:
+        self._live = live
+
+    def with_fewer(self, gpus: int) -> int:
+        found = 0
+        for alike in self._weighed:
+            if alike.gpus < gpus:
+                found |= alike.machines
+        return found
+
+
+class Holders(Running):
     """Jobs that have more left than somebody who looks for GPUs, and the domains that they could open."""
 
-    def __init__(self, losers: Losers) -> None:
-        self._losers = losers
+    def __init__(self, weighed: Sequence[Alike], losers: Losers) -> None:
+        super().__init__(weighed, losers)
         self.able = 0  # a bit set
         self.sizes: list[float] = []  # what each has left, as it weighs
         self.bounds: list[Bound] = []
@@ -115,27 +165,22 @@ class Holders(Victims):
             hindmost = self._hindmost = [(-size, -bound.number, bound)
                                          for size, bound in zip(self.sizes, self.bounds, strict=True)]  # fmt: skip
             heapify(hindmost)
+        live = self._live
         while hindmost:
             minus, _, bound = heappop(hindmost)
-            if self._losers.may_lose(bound.job, -minus):
+            if (live is None or bound.touches(live)) and self._losers.may_lose(bound.job, -minus):
                 return bound.job
         return None
 
-    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
-        if self._hindmost is not None:
-            self._hindmost = [each for each in self._hindmost if each[2].touches(domains, tier)]
-            heapify(self._hindmost)
 
-
-class Hindmost(Victims):
+class Hindmost(Running):
     """The same, worked out no further than somebody looks: until no other can come before the next. Who is loading is
     passed over."""
 
     def __init__(self, weighed: Sequence[Alike], changed: dict[str, ActiveJob], forecast: Forecast, least: float,
                  losers: Losers) -> None:  # fmt: skip
-        self._changed, self._forecast, self._least, self._losers = changed, forecast, least, losers
-        self._domains: Mapping[int, Domain] | None = None
-        self._tier = 0
+        super().__init__(weighed, losers)
+        self._changed, self._forecast, self._least = changed, forecast, least
         self._heads: list[tuple[float, int, int, Alike]] = []  # at most; the next of each size
         for alike in weighed:
             last = alike.bounds[-1]
@@ -145,32 +190,29 @@ class Hindmost(Victims):
         self._nearly: list[Behindhand] = []
 
     def next(self) -> ActiveJob | None:
-        heads, nearly = self._heads, self._nearly
+        heads, nearly, live = self._heads, self._nearly, self._live
         while True:
             while heads and not (nearly and nearly[0][0] < heads[0][0]):
                 self._work_out(heads)
             if not nearly or -nearly[0][0] <= self._least:
                 return None
             minus, _, bound = heappop(nearly)
-            if self._losers.may_lose(bound.job, -minus):
+            if (live is None or bound.touches(live)) and self._losers.may_lose(bound.job, -minus):
                 return bound.job
-
-    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
-        self._domains, self._tier = domains, tier
 
     def _work_out(self, heads: list[tuple[float, int, int, Alike]]) -> None:
         """The first of the heads."""
         _, _, at, alike = heads[0]
-        bound, weighs, bounds = alike.bounds[at], alike.weighs, alike.bounds
-        if self._domains is None or bound.touches(self._domains, self._tier):
+        bound, weighs, bounds, live = alike.bounds[at], alike.weighs, alike.bounds, self._live
+        if live is None or bound.touches(live):
             size = weighs * bound.size(self._forecast)
             if weighs * bound.most > _LOOSE * size + weighs:
                 self._changed[bound.job.id] = bound.job
             if settled(bound.job, self._forecast.now):
                 heappush(self._nearly, (-size, -bound.number, bound))
         at -= 1
-        if self._domains is not None:
-            while at >= 0 and not bounds[at].touches(self._domains, self._tier):
+        if live is not None:
+            while at >= 0 and not bounds[at].touches(live):
                 at -= 1
         if at >= 0 and weighs * bounds[at].most > self._least:
             heapreplace(heads, (-weighs * bounds[at].most, bounds[at].number, at, alike))
@@ -196,7 +238,10 @@ class Behind:
         self._changed: dict[str, ActiveJob] = {}  # since the order was last brought up to date
         self._moved: dict[str, ActiveJob] = {}  # since those apart were
         self._class: dict[str, Class] = {}
-        self.apart: dict[Class, dict[str, ActiveJob]] = {}  # of preemptible jobs, those that could be nearer together
+        self.apart: dict[Class, Apart] = {}  # of preemptible jobs, those that could be nearer together
+        self._largest: dict[str, int] = {}  # GPUs of the largest machine of a type
+        for machine in view.topology.machines:
+            self._largest[machine.gpu_type] = max(machine.gpus, self._largest.get(machine.gpu_type, 1))
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
         self._changed[job.id] = self._moved[job.id] = job
@@ -246,7 +291,7 @@ class Behind:
         counts, mixed = free_by_domain(free, kind, level), len(free.pools) > 1
         if self._beyond(least) > _MANY:
             return None
-        holders = Holders(losers)
+        holders = Holders(self._weighed, losers)
         sizes, found = holders.sizes, holders.bounds
         able, now = 0, forecast.now
         for alike in self._weighed:
@@ -330,20 +375,24 @@ class Behind:
             self._dues += 1
             heappush(self._due, (until, self._dues, bound))
 
-    def could_be_nearer(self, forecast: Forecast) -> dict[Class, dict[str, ActiveJob]]:
+    def could_be_nearer(self, forecast: Forecast) -> dict[Class, Apart]:
         """Preemptible jobs that could be nearer together were everything free, by what they would ask for."""
         if self._moved:
             preemptible, apart = self._view.preemptible, forecast.memory.apart
             for job in self._moved.values():
                 before = self._class.pop(job.id, None)
                 if before is not None:
-                    del self.apart[before][job.id]
-                    if not self.apart[before]:
+                    there = self.apart[before].jobs
+                    del there[job.id]
+                    if not there:
                         del self.apart[before]
                 if job.id in apart and job.id in preemptible:
                     assert job.placement is not None
                     self._class[job.id] = found = self._class_of(job, job.placement)
-                    self.apart.setdefault(found, {})[job.id] = job
+                    if found not in self.apart:
+                        demand, kind = found[0], found[0].gpu_type or ""
+                        self.apart[found] = Apart(*found, -(-demand.gpus // self._largest[kind]))
+                    self.apart[found].jobs[job.id] = job
             self._moved = {}
         return self.apart
 

@@ -51,7 +51,10 @@ def _waits_for_nearer(demand: Demand) -> Wait:
 
 def frees(news: Sequence[Happened]) -> bool:
     """Whether running jobs may have something to move to, or may move now."""
-    return any(type(event) in _FREES for event in news)
+    for event in news:  # noqa: SIM110 - asked at every plan, and a generator costs
+        if type(event) in _FREES:
+            return True
+    return False
 
 
 class Dealing:
@@ -164,7 +167,7 @@ class Dealing:
             kept = self._keep_for(self.view.job(starves))
         for job_id in self.poles.waiting():
             job = self.view.job(job_id)
-            placement = self._accepts(job, self.offers.of(free, job.demand))
+            placement = self._accepts(free, job, self.offers.of(free, job.demand))
             if isinstance(placement, Placement):
                 if kept is not None:
                     end = self.now + self.forecast.run_time(job, placement)
@@ -189,11 +192,11 @@ class Dealing:
             taken = self._take_from_others(free, job, offer, place)
             if taken is not None:
                 return taken
-        return self._accepts(job, offer)
+        return self._accepts(free, job, offer)
 
-    def _accepts(self, job: ActiveJob, offer: Offer) -> Placement | Declined | None:
+    def _accepts(self, free: FreeGpus, job: ActiveJob, offer: Offer) -> Placement | Declined | None:
         """The same of GPUs that are free."""
-        placement = offer.placement
+        placement = self.offers.placement(free, offer)
         if placement is None:
             return None
         if self.kept is not None and not self.kept.leaves(job.gpus, self.now + self.forecast.run_time(job, placement)):
@@ -290,14 +293,14 @@ class Dealing:
         """The first running job after a place in the order that saves more than it costs by being nearer. All of a
         class are offered the same GPUs."""
         best: Move | None = None
-        for (demand, tier, machines), jobs in self.rules.behind.could_be_nearer(self.forecast).items():
-            offer = self.offers.of(free, demand)
-            placement = offer.placement
-            if placement is None or offer.room > tier:
+        for apart in self.rules.behind.could_be_nearer(self.forecast).values():
+            offer = self.offers.of(free, apart.demand)
+            if not apart.nearer_at(offer.room):
                 continue
-            if (self.tiers.of(placement), len(placement.slices)) >= (tier, machines):
+            placement = self.offers.placement(free, offer)
+            if placement is None or not apart.nearer(self.tiers.of(placement), len(placement.slices)):
                 continue
-            for job in jobs.values():
+            for job in apart.jobs.values():
                 if job.id in self.evicted or not settled(job, self.now):
                     continue
                 size = self.weight(job.gpus) * self.forecast.size(job)

@@ -11,13 +11,15 @@ from dally.policies.dally.tiers import Tiers
 class Offer:
     """To gangs of one demand."""
 
-    __slots__ = ("placement", "room", "state", "wanted")
+    __slots__ = ("demand", "placed", "placement", "room", "state", "wanted")
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, demand: Demand, wanted: int) -> None:
+        self.demand = demand
         self.wanted = wanted  # the innermost tier that such gangs wait for
         self.state = 0  # of the free GPUs, when this was worked out
         self.room = -1  # the innermost tier with room; -1: none
-        self.placement: Placement | None = None  # the GPUs there
+        self.placed = 0  # the state that the GPUs there were last looked for in
+        self.placement: Placement | None = None  # these
 
 
 class Offered:
@@ -52,10 +54,21 @@ class Offered:
     def of(self, free: FreeGpus, demand: Demand) -> Offer:
         offer = self._offers.get(demand)
         if offer is None:
-            offer = self._offers[demand] = Offer(self._tiers.wanted(demand))
+            offer = self._offers[demand] = Offer(demand, self._tiers.wanted(demand))
         if offer.state != self._state:
             offer.state = self._state
             room = self._tiers.nearest(free, demand)
             offer.room = -1 if room is None else room
-            offer.placement = None if room is None else self._tiers.place(free, demand, room)
+            if demand.where is not None:  # it may be left without what others are sent away for
+                self.placement(free, offer)
         return offer
+
+    def placement(self, free: FreeGpus, offer: Offer) -> Placement | None:
+        """The GPUs of an offer, chosen when somebody first asks. The same ones are the same object: who knows how fast
+        it would be there sees that."""
+        if offer.placed != offer.state:
+            offer.placed = offer.state
+            found = None if offer.room < 0 else self._tiers.place(free, offer.demand, offer.room)
+            if found != offer.placement:
+                offer.placement = found
+        return offer.placement

@@ -66,8 +66,8 @@ class Offers:
 
     def rank(self, view: View, memory: Histories, job: ActiveJob, now: float) -> Rank:
         """Lower Nw_sens first; then fewest GPUs held, longest starving, order of arrival."""
-        first, held, tie, _ = self.key(view, job, now)
-        return Rank(first, 0.0, held, 0.0, tie)
+        held = float(job.gpus) if job.state is State.RUNNING else 0.0
+        return Rank(network_sensitivity(view, job, now), 0.0, held, 0.0, (job.last_change,))
 
     def key(self, view: View, job: ActiveJob, now: float) -> Key:
         held = float(job.gpus) if job.state is State.RUNNING else 0.0
@@ -89,6 +89,10 @@ class Offers:
     def plan(self, view: View, memory: Histories, now: float) -> Plan:
         if not view.waiting.buckets and not view.preemptible.buckets:
             return []
+        if not view.waiting.buckets:
+            extended = self._extended(view, now)
+            if extended is not None:
+                return extended
         self.tiers.follow(view)
         steady = self.steady
         if steady is not None and steady.holds(self, view, memory, now):
@@ -96,6 +100,16 @@ class Offers:
             if plan is not None:
                 return plan
         return _Round(self, view, memory, now).plan()
+
+    def _extended(self, view: View, now: float) -> Plan | None:
+        """Nobody waits: whose lease has ended keeps its GPUs, where nothing is nearer than one machine. On a large
+        cluster that is most of what there is to decide."""
+        plan: Plan = []
+        for job in view.preemptible.ordered(now):
+            if job.placement is None or len(job.placement.slices) != 1:
+                return None
+            plan.append(Extend(job.id, self.lease))
+        return plan
 
 
 class Steady:
@@ -165,8 +179,6 @@ class _Round:
     def plan(self) -> Plan:
         # leases that ended: each is extended, moved or lost
         ended = self.view.preemptible.ordered(self.now) if self.view.preemptible.buckets else []
-        if not self.open and all(job.placement is not None and len(job.placement.slices) == 1 for job in ended):
-            return [Extend(job.id, self.rules.lease) for job in ended]  # nobody waits, and nothing is nearer
         plan: Plan = []
         with self.view.free.trial() as free:
             for job in ended:

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
-
-
-class Victims:
-    """Running jobs that may lose their GPUs, the hindmost first."""
-
-    def next(self) -> ActiveJob | None:
-        raise NotImplementedError
-
-    def only(self, domains: Mapping[int, Domain], tier: int) -> None:
-        """From now on those with GPUs in some domains of a tier will do; others may still come."""
 
 
 class Domain:
@@ -27,6 +15,34 @@ class Domain:
         self.index, self.seen, self.need = index, seen, need
         self.lost = 0  # GPUs of those chosen, here or elsewhere
         self.chosen: list[ActiveJob] = []
+
+
+class Live:
+    """Domains of a tier where it matters who is next: nobody there was looked at yet (`unseen`, a bit set), or those
+    who were are not enough."""
+
+    __slots__ = ("looked", "tier", "unseen")
+
+    def __init__(self, tier: int, unseen: int) -> None:
+        self.tier, self.unseen = tier, unseen
+        self.looked: dict[int, Domain] = {}
+
+    def has(self, index: int) -> bool:
+        return index in self.looked or bool(self.unseen >> index & 1)
+
+
+class Victims:
+    """Running jobs that may lose their GPUs, the hindmost first."""
+
+    def next(self) -> ActiveJob | None:
+        raise NotImplementedError
+
+    def only(self, live: Live) -> None:
+        """From now on those with GPUs in these domains will do, as they become fewer; others may still come."""
+
+    def with_fewer(self, gpus: int) -> int:
+        """Bit set of machines where one of fewer GPUs than that may be among them."""
+        return -1
 
 
 class Best:
@@ -49,14 +65,15 @@ class Best:
 
 def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, able: int, victims: Victims) -> None:
     """Of the victims, those of one domain whose GPUs with what is free there are enough; `able`: a bit set of those
-    where all of them would be. Nobody is looked at once no domain can be better than the best."""
+    where all of them would be. Nobody is looked at once no domain can be better than the best, nor, once there is one,
+    where none can."""
     machines, tier = free.topology.machines, level - free.topology.machine_level
     pool, top = free.pools[kind], level == len(free.topology.levels) - 1
-    unseen = _fewer(pool, able, gpus, level, best)  # domains that could be better, and nobody there was looked at
+    live = Live(tier, _fewer(pool, able, gpus, level, best))
     best.seen = -1  # of another GPU type: who comes to as much is not better
-    matter: dict[int, Domain] = {}  # those that were looked at, are not full and could be better
+    looked = live.looked  # without those that are full or can be no better
     seen = 0
-    while unseen or matter:
+    while live.unseen or looked:
         victim = victims.next()
         if victim is None or victim.placement is None:
             return
@@ -66,12 +83,12 @@ def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, ab
             index = at.domains[tier]
             if at.gpu_type != kind:
                 continue
-            domain = matter.get(index)
+            domain = looked.get(index)
             if domain is None:
-                if not unseen >> index & 1:
+                if not live.unseen >> index & 1:
                     continue
-                unseen ^= 1 << index
-                domain = matter[index] = Domain(index, seen, gpus - (pool.total if top else pool.counts[level][index]))
+                live.unseen ^= 1 << index
+                domain = looked[index] = Domain(index, seen, gpus - (pool.total if top else pool.counts[level][index]))
                 seen += 1
             if not touched or touched[-1] is not domain:  # objects
                 touched.append(domain)
@@ -83,15 +100,17 @@ def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, ab
         for domain in touched:
             could = best.after(domain)
             if domain.need <= 0 or not could:
-                del matter[domain.index]
+                del looked[domain.index]
             if domain.need <= 0 and could:
                 best.chosen, best.lost, best.seen = domain.chosen, domain.lost, domain.seen
                 better = True
         if better:
-            matter = {index: domain for index, domain in matter.items() if best.after(domain)}
-            unseen = _fewer(pool, unseen, gpus, level, best)
-            if not unseen:
-                victims.only(matter, tier)
+            for domain in [domain for domain in looked.values() if not best.after(domain)]:
+                del looked[domain.index]
+            live.unseen = _fewer(pool, live.unseen, gpus, level, best)
+            if not tier:  # where all have as many GPUs as the best loses, one is already too many
+                live.unseen &= victims.with_fewer(best.lost)
+            victims.only(live)
 
 
 def free_by_domain(free: FreeGpus, kind: str, level: int) -> list[int]:
