@@ -14,6 +14,8 @@ same rows stay alike to the last bit, nearly always: what concerns one job is wo
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -200,7 +202,7 @@ class _Solver:
         variables = self.local.shape[2]
         half = self._every(np.matmul(self.system, np.concatenate([rx, rz.local], axis=1)[:, :, None])).reshape(-1)
         right = np.array([*rz.joint, rt]) if self.with_t else rz.joint
-        found = np.linalg.solve(self.small, right - self.every_border.T @ half)
+        found: NDArray[Any] = np.linalg.solve(self.small, right - self.every_border.T @ half)
         both = self._of_kinds((half - self.reduced @ found).reshape(len(self.kinds), -1))
         types = len(rz.joint)
         t = float(found[types]) if self.with_t else 0.0
@@ -392,7 +394,7 @@ def _alike(program: Blocks) -> NDArray[np.intp]:
     every = np.concatenate([part.reshape(jobs, -1) for part in (
         program.local, program.on_t, program.bound, program.joint, program.cost)], axis=1)  # fmt: skip
     numbers: dict[bytes, int] = {}
-    rows = every.view(np.dtype((np.void, every.itemsize * every.shape[1]))).ravel().tolist()
+    rows: list[Any] = every.view(np.dtype((np.void, every.itemsize * every.shape[1]))).ravel().tolist()  # as bytes
     return np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.intp)
 
 
