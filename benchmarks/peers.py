@@ -26,8 +26,8 @@ POLICIES = "max_min_fairness_perf,max_min_fairness,fifo_perf"
 
 
 def command(words: Sequence[str], folder: Path) -> float:
-    """CPU seconds of `dally simulate` in a process of its own: the less of two, of which the second finds the bytecode of the first,
-    as whatever is installed does."""
+    """CPU seconds of `dally simulate` in a process of its own, the less of two: the second finds the bytecode of the
+    first, as whatever is installed does."""
     same = ["--preemption-cost", "0", "--knowledge", "exact", "--no-bound", "--json", "--quiet"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
