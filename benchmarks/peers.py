@@ -26,11 +26,15 @@ POLICIES = "max_min_fairness_perf,max_min_fairness,fifo_perf"
 
 
 def command(words: Sequence[str], folder: Path) -> float:
-    """CPU seconds of `dally simulate` in a process of its own."""
+    """CPU seconds of `dally simulate` in a process of its own, the less of two: the second finds the bytecode of the
+    first, as whatever is installed does."""
     same = ["--preemption-cost", "0", "--knowledge", "exact", "--no-bound", "--json", "--quiet"]
-    ran = run_program([sys.executable, "-m", "dally.cli.main", "simulate", *words, *same], cwd=folder,
-                      environment=os.environ, what="dally simulate", limit=tiresias.LIMIT)  # fmt: skip
-    return ran.cpu
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    first, second = (run_program([sys.executable, "-m", "dally.cli.main", "simulate", *words, *same], cwd=folder,
+                                 environment=environment, what="dally simulate", limit=tiresias.LIMIT)
+                     for _ in range(2))  # fmt: skip
+    return min(first.cpu, second.cpu)
 
 
 def of_tiresias(options: argparse.Namespace) -> Iterator[tuple[Compared, float, float]]:

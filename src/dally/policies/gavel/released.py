@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
@@ -38,7 +37,7 @@ from dally.policies.gavel.known import Known
 from dally.policies.gavel.memory import Isolated, ReleasedMemory, Span, Standing, Turn
 from dally.policies.gavel.reasons import explain_waiting
 from dally.policies.gavel.released_objectives import blind_fifo, isolated, objective
-from dally.policies.gavel.released_order import figures, ranked
+from dally.policies.gavel.released_order import FEW, Rows
 from dally.policies.placing import place_consolidated
 
 _ORDER = ("V100", "P100", "K80")  # the types the released code knows, in its order; others follow in the cluster's
@@ -67,8 +66,7 @@ class ReleasedRounds:
         self._kinds = tuple(sorted(kinds, key=lambda k: (_ORDER.index(k) if k in _ORDER else len(_ORDER))))
         self._workers = tuple(view.topology.capacity(kind) for kind in self._kinds)
         self._known: dict[str, Known] = {}
-        self._given: list[object] = []
-        self._found: tuple[list[int], NDArray[np.bool_], Floats]
+        self._rows = Rows(len(self._kinds), lambda job_id: self.known(view, job_id))
         if memory.kinds != self._kinds:
             self._translate(memory)
 
@@ -205,12 +203,12 @@ class ReleasedRounds:
     def _reset(self, memory: ReleasedMemory, at: float) -> None:
         """Deficits are what the allocation promised since the last reset minus what was received."""
         half, elapsed = self.length / 2.0, at - memory.last_reset
-        nothing, blank = (0.0,) * len(self._kinds), (half,) * len(self._kinds)
+        blank = (half,) * len(self._kinds)
         jobs, standings = memory.jobs, list(memory.jobs.values())
         if standings:
-            promised = np.array([memory.allocation.get(job_id, nothing) for job_id in jobs])
-            times, deficits = figures(standings)
-            deficits += promised * elapsed - (times - half)
+            rows = self._rows
+            rows.read(memory)
+            deficits = rows.deficits + (rows.promised * elapsed - (rows.times - half))
             jobs.update(zip(jobs, [Standing(blank, deficit, standing.done, standing.isolated) for deficit, standing
                                    in zip(map(tuple, deficits.tolist()), standings, strict=True)],
                             strict=True))  # fmt: skip
@@ -272,36 +270,20 @@ class ReleasedRounds:
         chosen = self._kept(view, there)  # ours: the original knows no jobs that must not be preempted
         for job_id, kind in chosen.items():
             left[kind] -= view.job(job_id).gpus
-        if not ids:
-            return chosen
-        gpus, runs, promised = self._promises(view, memory)
-        times, deficits = figures(memory.jobs.values())
+        rows = self._rows
+        rows.read(memory)
         taken = [job_id in chosen for job_id in ids]
         for kind in order:
-            room = left[kind]
-            for place in ranked(promised[:, kind], times[:, kind], deficits[:, kind], memory.worker_time[kind],
-                                runs[:, kind], only_promised=self.fifo):  # fmt: skip
-                if room == 0:
-                    break
-                if not taken[place] and gpus[place] <= room:
-                    room -= gpus[place]
-                    taken[place] = True
-                    if ids[place] in allocation:
-                        chosen[ids[place]] = kind
-            left[kind] = room
+            received = memory.worker_time[kind]
+            places = rows.ranked(kind, received, only_promised=self.fifo, few=FEW)
+            took, room = _filled(places, rows.gpus, taken, left[kind])
+            if room and len(ids) > 2 * FEW:  # whoever did not fit before does not fit now
+                places = rows.ranked(kind, received, only_promised=self.fifo)
+                took += _filled(places, rows.gpus, taken, room)[0]
+            for place in took:
+                if ids[place] in allocation:
+                    chosen[ids[place]] = kind
         return chosen
-
-    def _promises(self, view: View, memory: ReleasedMemory) -> tuple[list[int], NDArray[np.bool_], Floats]:
-        """GPUs of every job, where it runs at all, and the time it is promised there: the same until somebody comes,
-        goes or is promised something else."""
-        allocation = memory.allocation
-        given: list[object] = [*memory.jobs, *allocation, *allocation.values()]
-        if given != self._given:
-            known, nothing = [self.known(view, job_id) for job_id in memory.jobs], (0.0,) * len(self._kinds)
-            self._found = ([each.gpus for each in known], np.array([each.rates for each in known]) > 0,
-                           np.array([allocation.get(job_id, nothing) for job_id in memory.jobs]))  # fmt: skip
-            self._given = given
-        return self._found
 
     def _kept(self, view: View, there: list[ActiveJob]) -> dict[str, int]:
         """Jobs that keep their GPUs until they end, and the type they have them of."""
@@ -382,6 +364,19 @@ class ReleasedRounds:
                 free.take(placement)
                 plan.append(Migrate(job_id, placement) if running else Start(job_id, placement))
         return plan
+
+
+def _filled(places: list[int], gpus: list[int], taken: list[bool], room: int) -> tuple[list[int], int]:
+    """Who of these gets GPUs, in their order and whoever fits, and the GPUs that are left."""
+    found: list[int] = []
+    for place in places:
+        if room == 0:
+            break
+        if not taken[place] and gpus[place] <= room:
+            room -= gpus[place]
+            taken[place] = True
+            found.append(place)
+    return found, room
 
 
 def _give(free: FreeGpus, job: ActiveJob) -> None:

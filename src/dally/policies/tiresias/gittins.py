@@ -91,15 +91,16 @@ class ReleasedIndex:
             chance = _rounded((inside - above) / (total - above), 5)
             expected = (sums[inside] - sums[above] + delta * (total - inside)) // (total - above)
             self._index.append(_rounded(chance * 1_000_000 / expected, 4))
+        self._ends = [float(value) for value in self.samples]  # compared with service, which is no whole number
 
     def __call__(self, attained: float) -> float:
-        at = bisect_right(self.samples, attained)
-        return self._index[at] if at < len(self.samples) else 0.0
+        at = bisect_right(self._ends, attained)
+        return self._index[at] if at < len(self._index) else 0.0
 
     def next_change(self, attained: float) -> float | None:
         """The service at which the index is another one; None where it stays 0."""
-        at = bisect_right(self.samples, attained)
-        return float(self.samples[at]) if at < len(self.samples) else None
+        at = bisect_right(self._ends, attained)
+        return self._ends[at] if at < len(self._ends) else None
 
 
 def _rounded(value: float, digits: int) -> float:

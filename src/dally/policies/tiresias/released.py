@@ -54,7 +54,8 @@ class Released:
 
     def rank(self, view: View, memory: ReleasedMemory, job: ActiveJob, now: float) -> Rank:
         standing = memory.standings.get(job.id) or Standing(job.number, job.gpus, memory.back + 1)  # is kept back
-        queue, group, order = standing.place
+        queue, order = standing.queue, standing.order
+        group = 0 if standing.running and not standing.tail else 1  # as in its `place`: whoever is ranked comes by here
         if self.index is None:
             return Rank(queue, then=group, tie=(order,))
         attained = standing.gpus * (job.executed_at(now) - standing.restart)
@@ -134,12 +135,18 @@ class Released:
         return [job_id for _, job_id in due]
 
     def _recross(self, memory: ReleasedMemory, now: float) -> list[str]:
-        crossed = [job_id for _, _, job_id in memory.crossings.irange(None, (now, math.inf))]
-        for job_id in crossed:
-            standing = memory.standings[job_id]
-            self._write(memory, job_id, standing._replace(
-                crossing=self._next_crossing(standing.gpus, standing.since, now)))  # fmt: skip
-        return crossed
+        """Most of all that happens to a job here, and nothing but its crossing is another one by it."""
+        crossings, standings, moved = memory.crossings, memory.standings, []
+        for due in list(crossings.irange(None, (now, math.inf))):
+            _, number, job_id = due
+            standing = standings[job_id]
+            crossing = self._next_crossing(standing.gpus, standing.since, now)
+            standings[job_id] = standing.crossing_at(crossing)
+            crossings.remove(due)
+            if crossing is not None:
+                crossings.add((crossing, number, job_id))
+            moved.append(job_id)
+        return moved
 
     # --- decisions ----------------------------------------------------------------------------------------
 
@@ -150,8 +157,21 @@ class Released:
                           if view.reasons.get(wait.who) != wait.reason]  # fmt: skip
             return idle if memory.jump is None or memory.jump <= now else [*idle, WakeAt(memory.jump)]
         plan = plan_by_rank(view, now, self.place, preempt=True)
-        evicted = [action.job for action in plan if isinstance(action, Preempt)]
-        entered = [action.job for action in plan if isinstance(action, Start)]
+        evicted: list[str] = []
+        entered: list[str] = []
+        for action in plan:
+            if isinstance(action, Start):
+                entered.append(action.job)
+            elif isinstance(action, Preempt):
+                evicted.append(action.job)
+        if evicted or entered or memory.demoted:
+            self._stand(view, memory, now, evicted, entered)
+        memory.jump = self._next_jump(memory, now)
+        if memory.jump is not None:
+            plan.append(WakeAt(memory.jump))
+        return plan
+
+    def _stand(self, view: View, memory: ReleasedMemory, now: float, evicted: list[str], entered: list[str]) -> None:
         orders = self._reorder(memory, evicted, entered)
         for job_id in evicted:
             self._pause(memory, view.job(job_id), now, orders.pop(job_id, None))
@@ -159,10 +179,6 @@ class Released:
             self._resume(memory, job_id, now, orders.pop(job_id))
         for job_id, order in orders.items():  # demoted before, and still running
             self._write(memory, job_id, memory.standings[job_id]._replace(order=order, tail=False))
-        memory.jump = self._next_jump(memory, now)
-        if memory.jump is not None:
-            plan.append(WakeAt(memory.jump))
-        return plan
 
     def _reorder(self, memory: ReleasedMemory, evicted: list[str], entered: list[str]) -> dict[str, int]:
         """Pending jobs step behind running ones, both in the order in which they stood: places that are new."""
@@ -187,18 +203,16 @@ class Released:
         if self.promote > 0 and standing.queue > 0 and executed > 0:
             promotion = now + int(executed * self.promote) - standing.waited
         self._write(memory, job.id, Standing(
-            standing.number, standing.gpus, standing.order if order is None else order, standing.queue,
-            restart=standing.restart, executed=executed, waited=standing.waited, idle_since=now,
-            promotion=promotion))  # fmt: skip
+            standing.number, standing.gpus, standing.order if order is None else order, standing.queue, False, False,
+            standing.restart, executed, 0.0, standing.waited, now, promotion, None))  # fmt: skip
 
     def _resume(self, memory: ReleasedMemory, job_id: str, now: float, order: int) -> None:
         standing = memory.standings[job_id]
         since = now - standing.executed
         self._write(memory, job_id, Standing(
-            standing.number, standing.gpus, order, standing.queue, running=True,
-            restart=standing.restart, executed=standing.executed, since=since,
-            waited=standing.waited + (now - standing.idle_since if standing.executed > 0 else 0.0),
-            crossing=self._next_crossing(standing.gpus, since, now)))  # fmt: skip
+            standing.number, standing.gpus, order, standing.queue, True, False, standing.restart, standing.executed,
+            since, standing.waited + (now - standing.idle_since if standing.executed > 0 else 0.0), 0.0, None,
+            self._next_crossing(standing.gpus, since, now)))  # fmt: skip
 
     # --- timers -------------------------------------------------------------------------------------------
 
@@ -225,7 +239,7 @@ class Released:
                 queue, gpus, since, number = now
                 clock = clocks.get((queue, gpus), ())
                 at = bisect_left(clock, (since, number, job_id))
-                clocks[queue, gpus] = (*clock[:at], (since, number, job_id), *clock[at:])
+                clocks[queue, gpus] = clock[:at] + ((since, number, job_id),) + clock[at:]  # noqa: RUF005 - half the time
         if before is not None:
             if before.promotion is not None and (after is None or after.promotion != before.promotion):
                 memory.promotions.remove((before.promotion, before.number, job_id))
