@@ -31,7 +31,7 @@ class Standing(NamedTuple):
 
     def crossing_at(self, crossing: float | None) -> Standing:
         """With another crossing, the last of the fields: as `_replace`, in a third of the time."""
-        return self._make((*self[:-1], crossing))
+        return Standing._make((*self[:-1], crossing))
 
 
 Due = tuple[float, int, str]  # time or virtual start, order of arrival, job
