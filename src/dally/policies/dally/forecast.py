@@ -15,7 +15,6 @@ from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.policies.dally.arrivals import Arrivals
 from dally.policies.dally.beliefs import Beliefs
-from dally.policies.dally.emptying import Emptying
 from dally.policies.dally.ends import Ends
 from dally.policies.dally.examples import Examples
 from dally.policies.dally.openings import Openings, OpeningsAmong, OpeningsByCount, OpeningsByShape
@@ -52,8 +51,6 @@ class Forecast:
         self.arrivals, self._beliefs, self._ends, self.queue = (
             Arrivals(memory), Beliefs(memory), Ends(memory), Queue(memory))  # fmt: skip
         self._openings: dict[tuple[Demand, int], Openings] = {}
-        self._emptying: Emptying | None = None  # from when somebody asks
-        self._late: list[str] = []  # who was expected later since this moment began
         self._leaving: dict[str, ActiveJob] = {}  # who loses its GPUs in the plan in the making
         self._left: dict[str, float] = {}  # as asked for at this moment
         # speeds on typical GPUs by job and tier; kept where no measurement makes them others
@@ -75,10 +72,6 @@ class Forecast:
         self._leaving.clear()  # of a plan that came to nothing
         if self._openings:
             self._openings.clear()
-        if self._emptying is not None:
-            self._emptying.begin()
-        if self._late:
-            self._late = []
         if self._left:
             self._left.clear()
         if self._beliefs.finished != self._finished:
@@ -102,7 +95,6 @@ class Forecast:
     def got_gpus(self, job: ActiveJob, placement: Placement) -> None:
         memory = self.memory
         self._ends.expect(job, placement.gpus, self.now + self.run_time(job, placement))
-        self.said_of(job.id)
         waited = self.queue.dequeue(job.id)
         if self.tiers.could_be_nearer(placement.gpus, placement):
             self._apart[job.id] = True
@@ -127,18 +119,11 @@ class Forecast:
         """The job runs, at its present speed from now on. As long as a lease protects it, what was expected when it got
         its GPUs is good enough."""
         self.queue.forget(job.id)
-        self.said_of(job.id)
         if job.lease_until is None and job.placement is not None and job.id in self._ends.of:
             self._ends.expect(job, job.placement.gpus, self.now + self.run_time_now(job))
 
-    def said_of(self, job_id: str) -> None:
-        """Its GPUs, or the end expected of it, may be others."""
-        if self._emptying is not None and not self._emptying.note(job_id):
-            self._emptying = None
-
     def left_gpus(self, job: ActiveJob) -> None:
         self._ends.forget(job.id)
-        self.said_of(job.id)
         if job.id in self._apart:
             del self._apart[job.id]
 
@@ -182,9 +167,6 @@ class Forecast:
         late = self._ends.overdue(now)
         if late:
             self._ends.postpone([(job_id, now + max(1.0, self.run_time_now(jobs(job_id)))) for job_id in late])
-            self._late += late
-            for job_id in late:
-                self.said_of(job_id)
 
     def _declares(self, job_id: str) -> bool:
         return job_id not in self._leaving and self._work(self.view.job(job_id).job) is not None
@@ -332,21 +314,12 @@ class Forecast:
     def _find_openings(self, demand: Demand, tier: int) -> Openings:
         """As they are now."""
         view, tiers, now = self.view, self.tiers, self.now
-        kinds = (demand.gpu_type,) if demand.gpu_type else view.topology.gpu_types
-        among = demand.among if demand.where is not None else None
-        if among is None and tier and any(tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
-            return OpeningsByShape(now, self._emptied(), tiers, demand.gpus, tier, kinds)
         ends, gone, jobs = iter(self._ends.in_order), frozenset(self._leaving), view.job
-        if among is not None:
-            return OpeningsAmong(ends, gone, jobs, now, view.free, tiers, demand, tier, view.topology.among(among))
+        if demand.where is not None and demand.among is not None:
+            return OpeningsAmong(ends, gone, jobs, now, view.free, tiers, demand, tier,
+                                 view.topology.among(demand.among))  # fmt: skip
+        kinds = (demand.gpu_type,) if demand.gpu_type else view.topology.gpu_types
+        if tier and any(tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
+            return OpeningsByShape(ends, gone, jobs, now, view.free, frozenset(view.down), tiers, demand.gpus, tier,
+                                   kinds)  # fmt: skip
         return OpeningsByCount(ends, gone, jobs, now, view.free, tiers, demand, tier)
-
-    def _emptied(self) -> Emptying:
-        """As it is now."""
-        view, found = self.view, self._emptying
-        if found is None or found.layout != view.layout:
-            found = self._emptying = Emptying(view, self.tiers, self._ends, self._late)
-        for job_id in self._leaving:
-            found.note(job_id)
-        found.look(view.free, self._leaving)
-        return found

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.placement import Placement
 from dally.core.plan import Demand
-from dally.policies.dally.emptying import Emptying
 from dally.policies.dally.tiers import Tiers
 
 End = tuple[float, int, str]  # the end expected of a job, its number, its id
@@ -22,27 +20,10 @@ End = tuple[float, int, str]  # the end expected of a job, its number, its id
 class Openings:
     """Of one demand and tier. `times`: the soonest first; `seen`: the last moment that was looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob]) -> None:
+        self._ends, self._gone, self._jobs = ends, gone, jobs
         self.times: list[float] = []
         self.seen = -math.inf
-
-    def look(self) -> bool:
-        """As far as the next moment at which there may be one; False where there is none."""
-        raise NotImplementedError
-
-    def first(self) -> float | None:
-        while not self.times:
-            if not self.look():
-                return None
-        return self.times[0]
-
-
-class OpeningsByEnds(Openings):
-    """Those that one job after the other makes."""
-
-    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob]) -> None:
-        super().__init__()
-        self._ends, self._gone, self._jobs = ends, gone, jobs
 
     def open_now(self, now: float, count: int) -> None:
         if count:
@@ -50,7 +31,7 @@ class OpeningsByEnds(Openings):
             self.times = [now] * count
 
     def look(self) -> bool:
-        """As far as the next job that ends."""
+        """As far as the next job that ends; False where there is none."""
         for end, _, job_id in self._ends:
             if job_id not in self._gone:
                 placement = self._jobs(job_id).placement
@@ -60,12 +41,18 @@ class OpeningsByEnds(Openings):
                     return True
         return False
 
+    def first(self) -> float | None:
+        while not self.times:
+            if not self.look():
+                return None
+        return self.times[0]
+
     def _give(self, placement: Placement) -> None:
         """Who ends leaves these GPUs."""
         raise NotImplementedError
 
 
-class OpeningsByCount(OpeningsByEnds):
+class OpeningsByCount(Openings):
     """Of a gang that one machine holds, or any domain with so many GPUs."""
 
     def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
@@ -95,33 +82,40 @@ class OpeningsByShape(Openings):
     """Of a gang that no machine holds: when a domain has as few machines for it as can be, each with an even share
     free. So many GPUs here and there in the domain are another thing: every machine more is a slower step."""
 
-    def __init__(self, now: float, emptying: Emptying, tiers: Tiers, gpus: int, tier: int,
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
+                 free: FreeGpus, down: frozenset[int], tiers: Tiers, gpus: int, tier: int,
                  kinds: Sequence[str]) -> None:  # fmt: skip
-        super().__init__()
-        self._now = now
-        # of each domain: when it has its next opening, how many machines are one, the openings that came before, and
-        # when its machines have their share free; a copy, since others may ask when that is no longer so
-        self._next: list[tuple[float, int, int, list[float]]] = []
-        for kind in kinds:
-            least = tiers.machines_for(gpus, kind)
-            for times in emptying.fits(-(-gpus // least), kind, tier).inside.values():
-                if least <= len(times) and times[least - 1] < math.inf:
-                    heappush(self._next, (times[least - 1], least, 0, list(times)))
+        super().__init__(ends, gone, jobs)
+        self._gpus, self._kinds, self._domains = gpus, tiers.kinds, tiers.domains[tier]
+        self._masks = list(free.masks)
+        self._free: dict[int, int] = {}  # by machine, once somebody has left it
+        self._least = {kind: tiers.machines_for(gpus, kind) for kind in kinds}
+        self._fit: dict[str, dict[int, int]] = {kind: {} for kind in kinds}  # machines of a domain with a share free
+        up, count = ~sum(1 << machine for machine in down), 0
+        for kind, least in self._least.items():
+            share = free.pools[kind].domains_with(tiers.own, -(-gpus // least)) & up
+            for domain in tiers.topology.domains[tiers.own + tier] if share else ():
+                inside = (share >> domain.start & (1 << domain.stop - domain.start) - 1).bit_count()
+                self._fit[kind][domain.index] = inside
+                count += inside // least
+        self.open_now(now, count)
 
-    def look(self) -> bool:
-        """As far as the next opening."""
-        if not self._next:
-            return False
-        time, least, before, times = heappop(self._next)
-        self.seen = self._now if time == -math.inf else time
-        self.times.append(self.seen)
-        at = (before + 2) * least - 1
-        if at < len(times) and times[at] < math.inf:
-            heappush(self._next, (times[at], least, before + 1, times))
-        return True
+    def _give(self, placement: Placement) -> None:
+        gpus = self._gpus
+        for index, mask in placement.slices:
+            seen = self._free.get(index)
+            before = self._masks[index].bit_count() if seen is None else seen
+            self._free[index] = after = before + mask.bit_count()
+            kind = self._kinds[index]
+            needs = self._least.get(kind)
+            if needs is not None and before * needs < gpus <= after * needs:
+                fit, domain = self._fit[kind], self._domains[index]
+                inside = fit[domain] = fit.get(domain, 0) + 1
+                if inside % needs == 0:
+                    self.times.append(self.seen)
 
 
-class OpeningsAmong(OpeningsByEnds):
+class OpeningsAmong(Openings):
     """Of a gang that may be on some machines only: a bit set of them."""
 
     def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,

@@ -70,7 +70,6 @@ class Value:
                 ended.append(entry)
             elif kind in _QUEUES:
                 job = view.job(_named(entry))
-                forecast.said_of(job.id)
                 if job.state is State.WAITING:
                     forecast.queued(job)
             elif isinstance(entry, ev.Arrived):
