@@ -5,16 +5,13 @@ corner; an interior-point method started in the middle returns a smooth point fa
 differ by that. This is the method ECOS implements: the homogeneous self-dual embedding with Nesterov-Todd scaling
 and Mehrotra's predictor-corrector (Domahidi, Chu, Boyd: ECOS, ECC 2013; Vandenberghe: The CVXOPT linear and
 quadratic cone program solvers, 2010), written for the one structure allocations have: every constraint but the
-GPUs of a type concerns one job, so that a step costs a small inverse per job and one small dense system. Jobs with the
-same rows stay alike to the last bit, nearly always: what concerns one job is worked out once for all that are like it.
+GPUs of a type concerns one job, so that a step costs a small inverse per job and one small dense system.
 
     minimise c'v   so that   G v + s = h,   s in the cone
     v = (one block per job, and t);  rows = (one group per job; one per GPU type that joins the jobs)
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,54 +43,39 @@ class Blocks:
 
 
 class _Point:
-    """One vector of the dual space: a part per kind of jobs and a part per GPU type."""
+    """One vector of the dual space: a part per job and a part per GPU type."""
 
     __slots__ = ("joint", "local")
 
     def __init__(self, local: Floats, joint: Floats) -> None:
         self.local, self.joint = local, joint
 
+    def dot(self, other: _Point) -> float:
+        return float((self.local * other.local).sum() + (self.joint * other.joint).sum())
 
-class _UnlikeError(Exception):
-    """Rounding has told apart jobs that were taken for alike."""
-
-    def __init__(self, kinds: NDArray[np.intp]) -> None:
-        self.kinds = kinds  # of every job, those of their own now
+    def norm(self) -> float:
+        return float(np.sqrt(self.dot(self)))
 
 
 def solve(program: Blocks) -> Floats | None:
     """The variables of every job at the central optimum; None where the program has no solution."""
-    kinds = _alike(program)
     with np.errstate(all="ignore"):  # near the end rounding may leave the cone: noticed, and the best point kept
-        while True:
-            try:
-                return _Solver(program, kinds).run()
-            except _UnlikeError as error:
-                kinds = error.kinds
+        return _Solver(program).run()
 
 
 class _Solver:
-    """`kinds` numbers the jobs by kind. Arrays have a row per kind, those of `_once` and sums a row per job: how a sum
-    over jobs is rounded depends on all that is in it."""
-
-    def __init__(self, program: Blocks, kinds: NDArray[np.intp]) -> None:
+    def __init__(self, program: Blocks) -> None:
         self.cone = program.cone
         self.with_t = bool(np.any(program.on_t))
-        self.kinds = kinds
-        self.first = first = np.unique(kinds, return_index=True)[1]
-        self.local, self.on_t, self.joint = program.local[first], program.on_t[first], program.joint[first]
-        jobs, rows, _ = program.local.shape
+        self.local, self.on_t, self.joint = program.local.copy(), program.on_t.copy(), program.joint.copy()
+        jobs, rows, _ = self.local.shape
         self.linear = rows - self.cone
         self._equilibrate()
-        self.h = _Point(program.bound[first] / self.row_scale, program.gpus / self.joint_scale)
-        self.c, self.ct = program.cost[first] / self.scale, program.cost_t / self.t_scale if self.with_t else 0.0
-        self.costs = bool(self.c.any())
+        self.h = _Point(program.bound / self.row_scale, program.gpus / self.joint_scale)
+        self.c, self.ct = program.cost / self.scale, program.cost_t / self.t_scale if self.with_t else 0.0
         self.w: _Scaling | None = None
+        self.like = _first_alike(self.local)
         self.degree = jobs * (self.linear + (1 if self.cone else 0)) + len(program.gpus)
-        self.every_joint = self._every(self.joint)
-        self.border = self._border()
-        self.every_border = self._every(self.border).reshape(-1, self.border.shape[2])
-        self.minus_border = -self.every_border.T
 
     def _equilibrate(self) -> None:
         """Rows and columns scaled to a largest entry near 1, three times, as ECOS does; a cone's rows alike."""
@@ -117,46 +99,17 @@ class _Solver:
             self.joint_scale *= wide
             self.t_scale *= t
 
-    # --- sums over all jobs ---------------------------------------------------------------------------------
-
-    def _every(self, rows: Floats) -> Floats:
-        """A row per job of a row per kind."""
-        return rows.take(self.kinds, axis=0)
-
-    def _sum(self, rows: Floats) -> float:
-        return float(self._every(rows).sum())
-
-    def _dot(self, one: _Point, other: _Point) -> float:
-        return float(self._every(one.local * other.local).sum() + (one.joint * other.joint).sum())
-
-    def _norm(self, point: _Point) -> float:
-        return float(np.sqrt(self._dot(point, point)))
-
-    def _cost(self, x: Floats) -> float:
-        return self._sum(self.c * x) if self.costs else 0.0
-
     # --- the linear map and its system --------------------------------------------------------------------
 
     def _apply(self, x: Floats, t: float) -> _Point:
         local = np.matmul(self.local, x[:, :, None])[:, :, 0]
         if self.with_t:
             local = local + self.on_t * t
-        return _Point(local, np.einsum("ik,ikj->j", self._every(x), self.every_joint))
+        return _Point(local, np.einsum("ik,ikj->j", x, self.joint))
 
     def _transposed(self, z: _Point) -> tuple[Floats, float]:
         x = np.matmul(z.local[:, None, :], self.local)[:, 0, :] + self.joint @ z.joint
-        return x, self._sum(self.on_t * z.local) if self.with_t else 0.0
-
-    def _border(self) -> Floats:
-        """What joins the jobs: of each kind the factors of its variables in the rows of the GPU types, and t's in its
-        own rows."""
-        kinds, rows, variables = self.local.shape
-        types = self.joint.shape[2]
-        border = np.zeros((kinds, variables + rows, types + self.with_t))
-        border[:, :variables, :types] = self.joint
-        if self.with_t:
-            border[:, variables:, types] = self.on_t
-        return border
+        return x, float((self.on_t * z.local).sum()) if self.with_t else 0.0
 
     def _factor(self, w: _Scaling | None) -> None:
         """Prepare the system of one scaling; None: the scaling is 1.
@@ -164,18 +117,28 @@ class _Solver:
         Job by job [0 L'; L −W²] is inverted as it is. The shorter normal equations would square W, which is nearly
         singular close to the boundary of the cone.
         """
-        kinds, rows, variables = self.local.shape
-        system = np.zeros((kinds, variables + rows, variables + rows))
-        system[:, :variables, variables:] = self.local.transpose(0, 2, 1)
-        system[:, variables:, :variables] = self.local
-        system[:, variables:, variables:] = -(np.eye(rows) if w is None else w.squared)
-        diagonal = np.arange(variables)
-        system[:, diagonal, diagonal] += _REGULARISED
-        self.system = np.linalg.inv(system)
-        self.reduced = self._every(np.matmul(self.system, self.border)).reshape(self.every_border.shape)
-        small = self.minus_border @ self.reduced
-        types = np.arange(self.joint.shape[2])
-        small[types, types] -= 1.0 if w is None else w.wide * w.wide
+        jobs, rows, variables = self.local.shape
+        squared = np.broadcast_to(np.eye(rows), (jobs, rows, rows)) if w is None else w.squared
+        # jobs of one kind nearly always stay alike to the last bit: what is inverted for the first is theirs
+        same = (squared == squared[self.like]).all(axis=(1, 2))
+        inverted, place = np.unique(np.where(same, self.like, np.arange(jobs)), return_inverse=True)
+        system = np.zeros((len(inverted), variables + rows, variables + rows))
+        local = self.local[inverted]
+        system[:, :variables, variables:] = local.transpose(0, 2, 1)
+        system[:, variables:, :variables] = local
+        system[:, variables:, variables:] = -squared[inverted]
+        system[:, np.arange(variables), np.arange(variables)] += _REGULARISED
+        self.system = np.linalg.inv(system)[place]
+        kinds = self.joint.shape[2]
+        border = np.zeros((jobs, variables + rows, kinds + self.with_t))
+        border[:, :variables, :kinds] = self.joint
+        if self.with_t:
+            border[:, variables:, kinds] = self.on_t
+        self.border = border.reshape(-1, border.shape[2])
+        self.reduced = np.matmul(self.system, border).reshape(self.border.shape)
+        small = -self.border.T @ self.reduced
+        wide = np.ones(kinds) if w is None else w.wide * w.wide
+        small[np.arange(kinds), np.arange(kinds)] -= wide
         self.small = small
 
     def _system(self, rx: Floats, rt: float, rz: _Point) -> tuple[Floats, float, _Point]:
@@ -199,26 +162,14 @@ class _Solver:
         return x, t, z
 
     def _once(self, rx: Floats, rt: float, rz: _Point) -> tuple[Floats, float, _Point]:
-        variables = self.local.shape[2]
-        half = self._every(np.matmul(self.system, np.concatenate([rx, rz.local], axis=1)[:, :, None])).reshape(-1)
-        right = np.array([*rz.joint, rt]) if self.with_t else rz.joint
-        found: NDArray[Any] = np.linalg.solve(self.small, right - self.every_border.T @ half)
-        both = self._of_kinds((half - self.reduced @ found).reshape(len(self.kinds), -1))
-        types = len(rz.joint)
-        t = float(found[types]) if self.with_t else 0.0
-        return both[:, :variables], t, _Point(both[:, variables:], found[:types])
-
-    def _of_kinds(self, every: Floats) -> Floats:
-        """The row of each kind of a row per job. Where in a product of matrices a row stands may show in its last
-        bit: who is unlike its kind is of its own kind from the start."""
-        found = every[self.first]
-        unlike = every != self._every(found)
-        if unlike.any() and np.isfinite(found).all():
-            alone = np.flatnonzero(unlike.any(axis=1))
-            kinds = self.kinds.copy()
-            kinds[alone] = np.arange(len(self.first), len(self.first) + len(alone))
-            raise _UnlikeError(kinds)
-        return found
+        jobs, rows, variables = self.local.shape
+        half = np.matmul(self.system, np.concatenate([rx, rz.local], axis=1)[:, :, None]).reshape(-1)
+        right = np.append(rz.joint, rt) if self.with_t else rz.joint
+        found = np.linalg.solve(self.small, right - self.border.T @ half)
+        both = (half - self.reduced @ found).reshape(jobs, variables + rows)
+        kinds = len(rz.joint)
+        t = float(found[kinds]) if self.with_t else 0.0
+        return both[:, :variables], t, _Point(both[:, variables:], found[:kinds])
 
     # --- the cone -----------------------------------------------------------------------------------------
 
@@ -245,19 +196,19 @@ class _Solver:
         s = self._into_cone(_Point(-z.local, -z.joint))
         z = self._into_cone(self._system(-c, -ct, zero)[2])
         tau = kappa = 1.0
-        size_c, size_h = max(1.0, float(np.sqrt(self._sum(c * c) + ct * ct))), max(1.0, self._norm(h))
+        size_c, size_h = max(1.0, float(np.sqrt((c * c).sum() + ct * ct))), max(1.0, h.norm())
         best, best_score = x / tau, float("inf")
         for _ in range(_ROUNDS):
             gx, gt = self._transposed(z)
-            homogeneous = float(np.sqrt(self._sum(gx * gx) + gt * gt))
+            homogeneous = float(np.sqrt((gx * gx).sum() + gt * gt))
             rx, rxt = -gx - c * tau, -gt - ct * tau
             moved = self._apply(x, t)
             rz = _Point(s.local + moved.local - h.local * tau, s.joint + moved.joint - h.joint * tau)
-            cx, hz = self._cost(x) + ct * t, self._dot(h, z)
+            cx, hz = float((c * x).sum()) + ct * t, h.dot(z)
             rt = kappa + cx + hz
-            gap = self._dot(s, z)
+            gap = s.dot(z)
             mu = (gap + kappa * tau) / (self.degree + 1)
-            far = max(self._norm(rz) / size_h, float(np.sqrt(self._sum(rx * rx) + rxt * rxt)) / size_c) / tau
+            far = max(rz.norm() / size_h, float(np.sqrt((rx * rx).sum() + rxt * rxt)) / size_c) / tau
             score = max(far, gap / tau / tau)
             if gap < 0:
                 break  # rounding has left the cone
@@ -275,8 +226,8 @@ class _Solver:
                 self._factor(w)
                 x1, t1, z1 = self._system(-c, -ct, h)
                 x2, t2, z2 = self._system(rx, rxt, _Point(s.local - rz.local, s.joint - rz.joint))
-                steep = kappa / tau - self._cost(x1) - ct * t1 - self._dot(h, z1)
-                dtau = (rt - kappa + self._cost(x2) + ct * t2 + self._dot(h, z2)) / steep
+                steep = kappa / tau - float((c * x1).sum()) - ct * t1 - h.dot(z1)
+                dtau = (rt - kappa + float((c * x2).sum()) + ct * t2 + h.dot(z2)) / steep
                 wdz = w.times(_Point(z2.local + dtau * z1.local, z2.joint + dtau * z1.joint))
                 wds = _Point(-wdz.local - w.value.local, -wdz.joint - w.value.joint)
                 dkappa = -kappa - kappa / tau * dtau
@@ -289,7 +240,7 @@ class _Solver:
                 x2, t2, z2 = self._system(keep * rx, keep * rxt, _Point(back.local - keep * rz.local,
                                                                         back.joint - keep * rz.joint))  # fmt: skip
                 bkappa = kappa * tau + dkappa * dtau - sigma * mu
-                dtau = (keep * rt - bkappa / tau + self._cost(x2) + ct * t2 + self._dot(h, z2)) / steep
+                dtau = (keep * rt - bkappa / tau + float((c * x2).sum()) + ct * t2 + h.dot(z2)) / steep
             except np.linalg.LinAlgError:
                 break  # as near as the arithmetic gets
             dz = _Point(z2.local + dtau * z1.local, z2.joint + dtau * z1.joint)
@@ -304,7 +255,8 @@ class _Solver:
             s = _Point(s.local + step * ds.local, s.joint + step * ds.joint)
             z = _Point(z.local + step * dz.local, z.joint + step * dz.joint)
             tau, kappa = tau + step * dtau, kappa + step * dkappa
-        return self._every(best / self.scale)
+        found: Floats = best / self.scale
+        return found
 
 
 class _Scaling:
@@ -388,14 +340,11 @@ class _Scaling:
         return min(max(step, 1e-6), 0.999)
 
 
-def _alike(program: Blocks) -> NDArray[np.intp]:
-    """A number per job: the same for jobs of which everything is the same."""
-    jobs = len(program.local)
-    every = np.concatenate([part.reshape(jobs, -1) for part in (
-        program.local, program.on_t, program.bound, program.joint, program.cost)], axis=1)  # fmt: skip
-    numbers: dict[bytes, int] = {}
-    rows: list[Any] = every.view(np.dtype((np.void, every.itemsize * every.shape[1]))).ravel().tolist()  # as bytes
-    return np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.intp)
+def _first_alike(local: Floats) -> NDArray[np.intp]:
+    """For every job the first with the same rows."""
+    _, first, place = np.unique(local.reshape(len(local), -1), axis=0, return_index=True, return_inverse=True)
+    found: NDArray[np.intp] = first[place.reshape(-1)]
+    return found
 
 
 def _J(size: int) -> Floats:  # noqa: N802 - its name in the literature
