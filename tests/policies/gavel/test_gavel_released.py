@@ -174,24 +174,8 @@ def test_jobs_of_one_kind_share_an_inverse_and_not_a_bit_changes_by_it(name: str
     kinds = [(chance.choice((1, 2, 4)), tuple(chance.uniform(0.5, 20.0) for _ in range(3)), 3600.0) for _ in range(7)]
     jobs = rows_of(*chance.choices(kinds, k=90), (1, (2.0, 1.0, 0.0), 1234.5))
     together = objective(name, True)(jobs, (8, 16, 24))
-    monkeypatch.setattr(central, "_alike", lambda program: np.arange(len(program.local)))
+    monkeypatch.setattr(central, "_first_alike", lambda local: np.arange(len(local)))
     assert (objective(name, True)(jobs, (8, 16, 24)) == together).all()
-
-
-def test_a_job_that_rounding_tells_from_its_kind_is_of_its_own_kind_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = rows_of(*[(1, (2.0, 1.0, 0.5), 3600.0)] * 5, *[(2, (4.0, 1.0, 0.5), 3600.0)] * 4)
-    together, seen, of_kinds = objective("max-min-fairness", True)(jobs, (1, 2, 4)), [], central._Solver._of_kinds
-
-    def rounded(solver: central._Solver, every: central.Floats) -> central.Floats:
-        seen.append(solver.kinds.tolist())
-        if len(seen) == 3:  # in the middle of the first try
-            every = every.copy()
-            every[3, 0] += 1e-16 + np.spacing(every[3, 0])
-        return of_kinds(solver, every)
-
-    monkeypatch.setattr(central._Solver, "_of_kinds", rounded)
-    assert (objective("max-min-fairness", True)(jobs, (1, 2, 4)) == together).all()
-    assert seen[2] == [0] * 5 + [1] * 4 and seen[3] == [0, 0, 0, 2, 0] + [1] * 4
 
 
 def test_makespan_is_bisected_to_five_per_cent() -> None:
