@@ -18,7 +18,8 @@ from dally.core.snapshot import save
 from dally.core.states import ENDED
 from dally.policies.options import make_policy
 from dally.simulator.experiment import Experiment
-from dally.simulator.knowledge import Profiles, tell
+from dally.simulator.knowledge import tell
+from dally.simulator.profiles import Profiles
 from dally.simulator.scenario import Scenario
 from dally.simulator.world import SimulatedWorld
 from dally.store.recovery import Mode, recover, trust

@@ -27,7 +27,8 @@ from dally.live.forecast import Estimate, Futures, Known, alternatives, dry_run,
 from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
-from dally.simulator.knowledge import Profiles, tell
+from dally.simulator.knowledge import tell
+from dally.simulator.profiles import Profiles
 from dally.simulator.workload import Workload, prepare
 from dally.simulator.world import SimulatedWorld
 

@@ -15,7 +15,8 @@ from dally.experiments.checks.disturbed import kill as kill_run
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.faults import Faults, StartRules
-from dally.simulator.knowledge import Profiles, tell
+from dally.simulator.knowledge import tell
+from dally.simulator.profiles import Profiles
 from dally.simulator.workload import prepare
 from dally.simulator.world import WorldRules
 from dally.store.recovery import replay_world, trust

@@ -50,7 +50,7 @@ def _known(state: Saved, network: str | None) -> Known:
     if network is None:
         return Known()
     from dally.network.registry import make_network
-    from dally.simulator.knowledge import Profiles
+    from dally.simulator.profiles import Profiles
 
     if not any("reference" in plain["job"] for plain in state["jobs"]):
         raise UserError("--network says how fast profiled jobs are, and no job of this snapshot has a profile")

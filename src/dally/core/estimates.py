@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol, cast
 
-from dally.core.active import ActiveJob
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.topology import Topology
@@ -75,16 +74,3 @@ class Declared:
 
     def together(self, job: Job, other: Job, gpu_type: str) -> tuple[float, float] | None:
         return None
-
-
-def remaining_time(estimates: Estimates, job: ActiveJob, now: float) -> float:
-    """Seconds the job still needs at reference speed, whether it runs or waits.
-
-    At its present speed a job that runs far apart would look longer than it does in the queue, lose its GPUs, look
-    shorter again, and so on: two jobs would swap places until one of them ends.
-    """
-    total = estimates.work(job.job)
-    if total is None:
-        return float("inf")
-    left = max(0.0, total - job.work_at(now))
-    return left + max(0.0, job.progress_from - now) if job.placement is not None else left

@@ -10,9 +10,10 @@ from typing import Any
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.journal import Instant, Leaving, Rejected
-from dally.core.lives import ALONE, Lane, Lives, Rows, Segment, Stretches
+from dally.core.lives import ALONE, Lane, Lives, Segment, Stretches
 from dally.core.placement import Placement
 from dally.core.row import MINIBATCHES, Row
+from dally.core.rows import Rows
 from dally.core.sharing import Group, Groups, Share
 from dally.core.topology import Topology
 

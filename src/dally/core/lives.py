@@ -1,4 +1,4 @@
-"""What a ledger keeps of jobs that have ended: figures in columns, and a row again for whoever asks.
+"""What a ledger keeps of jobs that have ended: figures in columns (`rows` makes rows of them for whoever asks).
 
 A job that lives is a `Row`, an object of forty fields. A million of those that have ended would be a gigabyte; their
 figures in arrays are a fifth of it, and go into tables and plots as they are.
@@ -9,12 +9,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from math import isnan
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from dally.core.placement import Placement
 
 if TYPE_CHECKING:
-    from dally.core.ledger import Ledger
     from dally.core.row import Row
 
 OUTCOMES = ("finished", "failed", "cancelled", "rejected", "unfinished")
@@ -25,15 +24,19 @@ SUMS = ("submit", "running", "suspended", "comm", "neighbour_loss", "lost", "gpu
 COUNTS = ("gpus", "preemptions", "migrations", "resizes", "packs", "unpacks", "interruptions", "failed_starts")
 FLOATS = TIMES + SUMS
 INTS = (*COUNTS, "level", "outcome")  # level −1: it never ran; the outcome by its number in `OUTCOMES`
-_WIDE, _NARROW = len(FLOATS), len(INTS)
-_NO_FLOATS, _NO_INTS = array("d", [0.0] * _WIDE), array("i", [0] * _NARROW)
+_WIDE: Final = len(FLOATS)
+_NARROW: Final = len(INTS)
+_NO_FLOATS: Final = array("d", [0.0] * _WIDE)
+_NO_INTS: Final = array("i", [0] * _NARROW)
+_OF_LIVES: Final = ("floats", "ids", "ints", "models", "tenants", "users")
+_OF_STRETCHES: Final = ("_same", "ends", "lanes", "placements", "rows", "starts")
 
 
 class Lives:
     """One entry per job, in order of submission: `floats` and `ints` hold as many values per job as `FLOATS` and
     `INTS` have names."""
 
-    __slots__ = ("floats", "ids", "ints", "models", "tenants", "users")
+    __slots__ = _OF_LIVES
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -42,8 +45,19 @@ class Lives:
         self.tenants: list[str | None] = []
         self.floats, self.ints = array("d"), array("i")
 
+    # With a ledger, from process to process; compiled, nothing would go along by itself.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lives, (), tuple(getattr(self, name) for name in _OF_LIVES)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(_OF_LIVES, state, strict=True):
+            setattr(self, name, value)
+
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __bool__(self) -> bool:
+        return bool(self.ids)
 
     def add(self, row: Row) -> int:
         """A place for a job that begins to live; its figures come with `Row.put`."""
@@ -84,28 +98,6 @@ class Lives:
         return some
 
 
-class Rows(Sequence["Row"]):
-    """A row per job, in order of submission: of one that lives the row itself, of one that has ended a new one with
-    its figures."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    def __len__(self) -> int:
-        return len(self._ledger.lives)
-
-    @overload
-    def __getitem__(self, at: int) -> Row: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | list[Row]:
-        numbers = range(len(self))[at]
-        return self._ledger.numbered(numbers) if isinstance(numbers, int) else list(map(self._ledger.numbered, numbers))
-
-    def __iter__(self) -> Iterator[Row]:
-        return map(self._ledger.numbered, range(len(self)))
-
-
 class Lane(NamedTuple):
     """A job's place on GPUs it shares: its turn, and its place in the turn."""
 
@@ -128,10 +120,11 @@ class Segment(NamedTuple):
     lane: Lane = ALONE
 
 
-class Stretches(Sequence[Segment]):
-    """Segments in columns. Equal placements are one object: a cluster has fewer of them than a trace has jobs."""
+class Stretches:
+    """A sequence of segments, in columns. Equal placements are one object: a cluster has fewer of them than a trace has
+    jobs."""
 
-    __slots__ = ("_same", "ends", "lanes", "placements", "rows", "starts")
+    __slots__ = _OF_STRETCHES
 
     def __init__(self) -> None:
         self.rows, self.starts, self.ends = array("i"), array("d"), array("d")
@@ -139,8 +132,18 @@ class Stretches(Sequence[Segment]):
         self.lanes: dict[int, Lane] = {}  # of those who were not alone
         self._same: dict[Placement, Placement] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stretches, (), tuple(getattr(self, name) for name in _OF_STRETCHES)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(_OF_STRETCHES, state, strict=True):
+            setattr(self, name, value)
+
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __bool__(self) -> bool:
+        return len(self.rows) > 0
 
     def put(self, row: int, start: float, end: float, placement: Placement, lane: Lane) -> None:
         if lane is not ALONE and (lane.turns > 1 or lane.packed > 1):

@@ -48,15 +48,11 @@ class Memory:
         return self._draft
 
     def begin(self) -> None:
-        """Tables and orders write down what a plan changes of them. Plain values are few, and written often: it is
-        cheaper to remember them all here than to look at every one that is set."""
-        draft = self._draft
-        assert draft.log is None, "drafts do not nest"
-        draft.log, draft.before = [], self.__dict__.copy()
+        """What is written from now on belongs to a plan in the making."""
+        self._draft.begin(self.__dict__)
 
     def keep(self) -> None:
-        """The plan is committed: so is what was written for it."""
-        self._draft.log = None
+        self._draft.keep()
 
     def drop(self) -> None:
         """The plan is thrown away: everything is as it was."""

@@ -37,6 +37,7 @@ from dally.core.reasons import Reason, Token
 from dally.core.rules import Broken, Rules
 from dally.core.sharing import Interference, NoInterference
 from dally.core.states import State
+from dally.core.tables import Draft
 from dally.core.topology import Topology
 
 _JUST_LEFT = Reason(Token.WAITING_FOR_GPUS, "it has just left its GPUs to others; what is next is decided soon")
@@ -83,7 +84,7 @@ class Scheduler:
         self._unwritten: list[Happened] = []  # part of the books, not yet of the journal
         self.news: list[Happened] = []  # what the policy has not planned with yet
         self._listens = _listens(policy)
-        self._drafts = bool(self.memory.fields())  # who remembers nothing has nothing to undo
+        self._draft = _draft(self.memory)
         policy.attach(self.books.view, self.memory)
 
     @property
@@ -176,9 +177,9 @@ class Scheduler:
         books, memory = self.books, self.memory
         view = books.view
         view.news = self.news
-        drafts = self._drafts
-        if drafts:
-            memory.begin()
+        draft = self._draft
+        if draft is not None:
+            draft.begin(memory.__dict__)
         try:
             plan = self.policy.plan(view, memory, now) if self.strict else self._plan(now)
             news = books.news_in(plan)
@@ -196,8 +197,8 @@ class Scheduler:
             memory.drop()
             raise
         else:
-            if drafts:
-                memory.keep()
+            if draft is not None:
+                draft.keep()
         self.news = []
         books.answers.clear()
         if decided:
@@ -285,7 +286,7 @@ class Scheduler:
     def resume_with(self, memory: Memory) -> None:
         """The policy goes on with this memory; its caches are made anew."""
         self.memory = memory
-        self._drafts = bool(memory.fields())
+        self._draft = _draft(memory)
         for ranking in (self.books.view.waiting, self.books.view.preemptible):
             ranking.unwatch()
         self.policy.attach(self.books.view, memory)
@@ -293,6 +294,11 @@ class Scheduler:
     def _relay(self, before: Topology) -> None:
         """Machines have other numbers now: what the policy remembers of them goes by their names."""
         self.resume_with(type(self.memory).load(self.memory.save(before), self.books.view.topology))
+
+
+def _draft(memory: Memory) -> Draft | None:
+    """Where its plans are tried; None: who remembers nothing has nothing to undo."""
+    return memory.draft if memory.fields() else None
 
 
 def _listens(policy: Policy) -> bool:

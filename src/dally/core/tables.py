@@ -29,6 +29,16 @@ class Draft:
         self.log: list[tuple[Any, Any, Any]] | None = None  # owner, what of it, what it was
         self.before: dict[str, Any] = {}  # the memory's plain values when the draft began
 
+    def begin(self, values: dict[str, Any]) -> None:
+        """Tables and orders write down what a plan changes of them. Plain values are few, and written often: it is
+        cheaper to remember them all here than to look at every one that is set."""
+        assert self.log is None, "drafts do not nest"
+        self.log, self.before = [], values.copy()
+
+    def keep(self) -> None:
+        """The plan is committed: so is what was written for it."""
+        self.log = None
+
 
 class Table(dict[K, V], Generic[K, V]):
     """A dictionary whose values are immutable: a value is changed by putting another in its place.

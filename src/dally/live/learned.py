@@ -15,7 +15,7 @@ from dally.core.placement import Placement
 from dally.core.topology import Topology
 from dally.network.registry import make_network
 from dally.simulator.best import BestPlacement
-from dally.simulator.knowledge import Profiles
+from dally.simulator.profiles import Profiles
 
 _RECENT = 0.2  # weight of the newest step time in the average
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dally.core.active import ActiveJob
-from dally.core.estimates import remaining_time
 from dally.core.memory import Memory
 from dally.core.plan import Plan
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.records import dataclass
+from dally.core.remaining import remaining_time
 from dally.core.states import State
 from dally.core.told import DURATIONS
 from dally.policies.base import RankedPolicy

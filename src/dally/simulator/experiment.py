@@ -29,11 +29,13 @@ from dally.simulator.costs import make_cost
 from dally.simulator.faults import Faults, Outages, StartRules
 from dally.simulator.hopeless import refuse_hopeless
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.simulator.knowledge import LEARNED, NONE, Profiles, make_estimates, settled, tell, told
+from dally.simulator.knowledge import LEARNED, NONE, make_estimates, settled, tell, told
 from dally.simulator.meter import NOISE, NoisyMeter
 from dally.simulator.predicting import Predictor
-from dally.simulator.run import Progress, Run, simulate
+from dally.simulator.profiles import Profiles
+from dally.simulator.run import Run, simulate
 from dally.simulator.tabled import Tabled
+from dally.simulator.watching import Progress
 from dally.simulator.window import Window
 from dally.simulator.workload import TracedCluster, Workload, prepare
 from dally.traces.trace import Trace

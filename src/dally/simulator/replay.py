@@ -16,8 +16,8 @@ from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.policies.options import make_policy
 from dally.simulator.interference import DEFAULT, make_interference
-from dally.simulator.knowledge import Profiles
 from dally.simulator.meter import NoisyMeter
+from dally.simulator.profiles import Profiles
 from dally.simulator.tabled import Tabled
 from dally.store.journal_file import JournalReader
 from dally.store.recovery import Difference, execute

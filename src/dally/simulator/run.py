@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from dally.core.collecting import seldom_collected
 from dally.core.estimates import Estimates
@@ -17,22 +16,21 @@ from dally.core.scheduler import Scheduler
 from dally.core.sharing import Interference, NoInterference
 from dally.core.topology import Topology
 from dally.network.model import NetworkModel
-from dally.simulator.circles import Circles, forgotten
+from dally.simulator.circles import forgotten
 from dally.simulator.costs import PreemptionCost, switch_cost
 from dally.simulator.faults import Faults, StartRules
-from dally.simulator.knowledge import Profiles, tell, told
+from dally.simulator.knowledge import tell, told
 from dally.simulator.packing_bound import packed_throughput
 from dally.simulator.predicting import Calibration, Predictor
+from dally.simulator.profiles import Profiles
 from dally.simulator.slices import SharingRules
-from dally.simulator.stopping import asked
+from dally.simulator.watching import Progress, Watch
 from dally.simulator.window import Window
 from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld
 from dally.simulator.world_rules import WorldRules
 
 _REMEMBERS = 4096  # ended jobs: the ledger and the journal have their lives, and the books can do without them
-
-Progress = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
 
 
 @dataclass(slots=True)
@@ -76,31 +74,18 @@ def simulate(workload: Workload, topology: Topology, policy: Policy, network: Ne
     known = estimates or Profiles(network, topology, interference)
     scheduler = Scheduler(topology, policy, world, Journal(ledger, *sinks), known, interference, meter,
                           remembers=_REMEMBERS)  # fmt: skip
-    stopped = False
-    calls = 0
-    circles = Circles(scheduler)
-
-    def between(now: float) -> bool:
-        nonlocal stopped, calls
-        calls += 1
-        if not calls & 255:
-            circles.look(now, calls, world.ended)
-            if progress is not None:
-                stopped = not progress(now, world.ended, len(trace.jobs))
-        stopped = stopped or asked()
-        return not stopped
-
+    watch = Watch(scheduler, world, len(trace.jobs), progress)
     started = time.process_time()
     try:
         with seldom_collected():
-            scheduler.run(between)
+            scheduler.run(watch)
     except KeyboardInterrupt:
-        stopped = True
+        watch.stopped = True
     ledger.close(world.now)
     cpu = time.process_time() - started
     throughput = packed_throughput(trace.jobs, topology.gpu_types, interference, ledger.deepest_pack)
-    return Run(policy.name, ledger, workload, scheduler.events, cpu, not stopped,
+    return Run(policy.name, ledger, workload, scheduler.events, cpu, not watch.stopped,
                ledger.lost_work_gpu_seconds, throughput, policy.notes(scheduler.memory), scheduler.memory,
                told=told(policy.uses, "exact", policy.name),
-               queues=queues, stuck=None if stopped else forgotten(scheduler),
+               queues=queues, stuck=None if watch.stopped else forgotten(scheduler),
                calibration=None if predictor is None else predictor.calibration)  # fmt: skip

@@ -46,7 +46,7 @@ class RunningJob:
 
     def book(self, now: float, checkpoint_interval: float) -> None:
         """Work done since the last booking, and how much of it the latest periodic checkpoint holds."""
-        start = max(self.since, self.progress_from, self.paused_until)
+        start = max(max(self.since, self.progress_from), self.paused_until)  # two by two: a call of three is slow
         done = self.going * (now - start) if now > start else 0.0
         if checkpoint_interval == 0 and now > start:
             self.saved = self.done + done

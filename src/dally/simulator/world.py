@@ -442,7 +442,7 @@ class SimulatedWorld:
         run.epoch += 1
         finish = inf
         if run.going > 0:
-            begin = max(now, run.progress_from, run.paused_until)
+            begin = max(max(now, run.progress_from), run.paused_until)
             finish = begin + max(0.0, run.target - run.done) / run.going
             self._agenda.enter(finish, ev.Finished, self._finish, run, run.epoch)
         if run.job.limit is not None:
@@ -473,4 +473,4 @@ class SimulatedWorld:
             steps = -((run.progress_from - boundary) // run.step)
             boundary = run.progress_from + steps * run.step
         # rounding must not put the boundary before the end, or the scheduler would take it for an old lease
-        self._agenda.enter(max(now, boundary, lease_end), ev.LeaseEnded, self._lease_ends, run, run.epoch)
+        self._agenda.enter(max(max(now, boundary), lease_end), ev.LeaseEnded, self._lease_ends, run, run.epoch)

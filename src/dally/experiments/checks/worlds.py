@@ -28,7 +28,8 @@ from dally.network.model import NetworkModel
 from dally.network.registry import make_network
 from dally.policies.options import load_policy_class, make_policy
 from dally.simulator.faults import Faults, StartRules
-from dally.simulator.knowledge import Profiles, tell
+from dally.simulator.knowledge import tell
+from dally.simulator.profiles import Profiles
 from dally.simulator.run import Run, simulate
 from dally.simulator.slices import SharingRules
 from dally.simulator.workload import Workload, prepare

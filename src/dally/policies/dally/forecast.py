@@ -197,11 +197,13 @@ class Forecast:
         return self._paces.get(job.id)
 
     def _near_speed(self, job: ActiveJob) -> float:
-        tier, estimates = self.tiers.smallest(job.demand), self.view.estimates
+        tier, best = self.tiers.smallest(job.demand), 0.0
         kinds = (job.demand.gpu_type,) if job.demand.gpu_type else self.view.topology.gpu_types
-        speeds = [speed for kind in kinds if (example := self._examples.of(job.gpus, kind, tier)) is not None
-                  and (speed := estimates.speed(job.job, example)) is not None]  # fmt: skip
-        return max(speeds, default=1.0) or 1.0
+        for kind in kinds:
+            example = self._examples.of(job.gpus, kind, tier)
+            if example is not None and (speed := self._speed(job.job, example)) is not None:
+                best = max(best, speed)
+        return best or 1.0
 
     def most(self, job: ActiveJob) -> tuple[float, float]:
         """What `size` is at most while the job runs as it does, and until when that holds."""
@@ -260,12 +262,12 @@ class Forecast:
 
     def _fastest_at(self, job: ActiveJob, tier: int) -> float:
         kinds = (job.demand.gpu_type,) if job.demand.gpu_type else self.view.topology.gpu_types
-        speeds: list[float] = []
+        best = -1.0
         for kind in kinds:
             example = self._examples.of(job.gpus, kind, tier)
             if example is not None:
-                speeds.append(self._speed_on(job, example))
-        return max(speeds, default=1.0)
+                best = max(best, self._speed_on(job, example))
+        return 1.0 if best < 0 else best
 
     # --- openings -----------------------------------------------------------------------------------------
 

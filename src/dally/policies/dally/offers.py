@@ -363,7 +363,7 @@ class _Round:
             if expiry <= self.now:
                 continue  # preempted, and would take other GPUs at once: it is asked again when it has yielded
             # the timer itself may be shortened on the way, when a long wait leaves the window
-            wake = min(wake, expiry, self.timers.changes_at(self.memory, demand, self.now))
+            wake = min(min(wake, expiry), self.timers.changes_at(self.memory, demand, self.now))
         return wake
 
 

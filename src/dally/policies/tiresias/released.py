@@ -264,9 +264,12 @@ class Released:
 
     def _next_jump(self, memory: ReleasedMemory, now: float) -> float | None:
         # (limit − executed) // GPUs can be 0: the original would stand still; ours looks a second later
-        jumps = [now + max(1.0, (self.limits[queue] - (now - clock[0][0])) // gpus)
-                 for (queue, gpus), clock in memory.clocks.items() if clock]  # fmt: skip
+        first = math.inf
+        for (queue, gpus), clock in memory.clocks.items():
+            if clock:
+                first = min(first, now + max(1.0, (self.limits[queue] - (now - clock[0][0])) // gpus))
         # whose promotion is overdue is promoted at the next event, whenever it comes
         if memory.promotions:
-            jumps += [due for due, _, _ in islice(memory.promotions.irange((now, math.inf)), 1)]
-        return min(jumps, default=None)
+            for due, _, _ in islice(memory.promotions.irange((now, math.inf)), 1):
+                first = min(first, due)
+        return None if first == math.inf else first

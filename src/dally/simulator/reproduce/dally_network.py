@@ -23,7 +23,8 @@ from dally.network.registry import make_network
 from dally.policies.options import PolicyClass
 from dally.simulator.experiment import Experiment
 from dally.simulator.reproduce.timer_log import Timer, TimerLog
-from dally.simulator.run import Progress, Run
+from dally.simulator.run import Run
+from dally.simulator.watching import Progress
 
 PAPER = "paper"
 CONGESTION = {"dally": 1.0, "dally-congested": 10.0}

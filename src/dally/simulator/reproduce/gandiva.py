@@ -22,7 +22,8 @@ from dally.simulator.experiment import Experiment
 from dally.simulator.interference import make_interference
 from dally.simulator.meter import NoisyMeter
 from dally.simulator.reproduce.useful_work import UsefulWork
-from dally.simulator.run import Progress, Run, simulate
+from dally.simulator.run import Run, simulate
+from dally.simulator.watching import Progress
 from dally.traces.synth import synthesise
 from dally.traces.trace import Trace
 
