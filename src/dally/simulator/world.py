@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from heapq import heappop
 from math import inf
 from typing import Any
 
@@ -99,17 +98,19 @@ class SimulatedWorld:
     def _next_time(self) -> float | None:
         agenda = self._agenda
         arrival = self._jobs[self._arrivals].submit_time if self._arrivals < len(self._jobs) else None
-        if agenda.look() and (arrival is None or agenda.heap[0][0] <= arrival):
-            return agenda.heap[0][0]
+        if agenda.look():
+            due = agenda.first()
+            if arrival is None or due <= arrival:
+                return due
         return arrival
 
     def _collect(self, now: float) -> list[ev.Event]:
         """Everything that is due now, in the order of `events.ORDER`."""
         events: list[ev.Event] = []
         late: list[ev.Event] = []
-        heap = self._agenda.heap  # not through `due`: a generator costs as much as what it yields
-        while self._agenda.look() and heap[0][0] <= now:
-            _, rank, _, happens, what, epoch = heappop(heap)
+        agenda = self._agenda  # not through `due`: a generator costs as much as what it yields
+        while agenda.look() and agenda.first() <= now:
+            _, rank, _, happens, what, epoch = agenda.pop()
             happens(now, what, epoch, events if rank < _ARRIVED else late)
         entered: list[tuple[Job, Placement]] = []
         delays: dict[str, float] = {}
