@@ -16,7 +16,7 @@ TAKEN: Final[Any] = object()  # an entry that was taken out, with its number
 _ALL: Final[Any] = object()  # all entries of a table that was emptied
 # A dictionary's own, looked up once: tables are written to at every event.
 _put: Final[Any] = dict.__setitem__
-_take: Final[Any] = dict.__delitem__
+_take: Final[Any] = dict.pop  # of all that take something out, what costs least to call
 _get: Final[Any] = dict.get
 
 

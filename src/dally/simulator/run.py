@@ -30,7 +30,9 @@ from dally.simulator.workload import Workload
 from dally.simulator.world import SimulatedWorld
 from dally.simulator.world_rules import WorldRules
 
-_REMEMBERS = 4096  # ended jobs: the ledger and the journal have their lives, and the books can do without them
+# Ended jobs: the ledger and the journal have their lives, and the books can do without them. Each is a kilobyte, and to
+# forget them all jobs there are must be looked at.
+_REMEMBERS = 16_384
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from dally.policies.preempting import Preempting
 _RUNS: Final = frozenset({ev.Started, ev.Measured, ev.LeaseEnded, ev.ContactRestored})
 _ENDS: Final = frozenset({ev.Finished, ev.Failed, ev.Cancelled})
 _QUEUES: Final = frozenset({ev.Yielded, ev.StartFailed, ev.Interrupted, ev.Released})
+_ANYWHERE: Final = Rank(0.0)  # of those who run: victims are compared when somebody asks
 
 
 class Value:
@@ -53,7 +54,7 @@ class Value:
 
     def rank(self, view: View, memory: ValueMemory, job: ActiveJob, now: float) -> Rank:
         if job.state is not State.WAITING:
-            return Rank(0.0)  # victims are compared when somebody asks
+            return _ANYWHERE
         waits = memory.waits.get(job.id)
         size = self.forecast(view, memory, now).size(job) if waits is None else waits.size
         return order.rank(size, job.last_change, job.gpus, self.breadth, view.estimates.work(job.job) is not None)

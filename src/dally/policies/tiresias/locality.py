@@ -2,16 +2,14 @@
 
 The cluster is handed out from the top of the order, as in `greedy`, but with concrete GPUs. A job that need not be
 consolidated takes what there is, as tightly as it goes. One that must be takes the fewest machines that could ever
-hold it, free or held by jobs behind it; if there are none it waits and others pass. GPUs are taken from the fewest
-jobs, the hindmost first. Waiting jobs are kept in lanes of equal demand and equal need, so that one look at a
-lane's head answers for all behind it.
+hold it (`compact`), free or held by jobs behind it; if there are none it waits and others pass. GPUs are taken from the
+fewest jobs, the hindmost first. Who waits is kept in `lanes`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence, Set
-from functools import lru_cache
+from bisect import insort
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from dally.core.active import ActiveJob
@@ -20,172 +18,12 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place
-from dally.core.reasons import Reason, Token
-from dally.core.topology import Topology
 from dally.policies.greedy import waits_for_gpus
-from dally.policies.placing import place_best_fit, place_tight, place_within, pools_for
+from dally.policies.placing import place_best_fit, place_tight
 from dally.policies.room import enough, make_room
 from dally.policies.tiresias.behind import Behind, Reach
-from dally.policies.tiresias.profile import Packing, Verdict
-
-_Reasons = dict[str | Demand, Reason]  # of single jobs and of demands, as last said
-
-
-class Lane:
-    """Waiting jobs of one demand, in the policy's order, that must be consolidated or need not be."""
-
-    __slots__ = ("_as_of", "_failed", "at", "bound", "demand", "entries", "gpus", "kind", "picky", "reason", "told")
-
-    def __init__(self, demand: Demand, picky: bool) -> None:
-        self.demand, self.picky = demand, picky
-        self.gpus, self.kind = demand.gpus, demand.gpu_type
-        self.bound = demand.where is not None and demand.bound
-        self.reason = waits_for_gpus(demand).reason  # of the demand
-        self.told: _Said | None = None  # what its first was last told
-        self.entries: list[Place] = []  # waiting ranks do not change with time: an entry is its place in the order
-        self.at = 0  # so many of them start by the plan in the making
-        self._failed: Place = None  # from there on nobody was served
-        self._as_of = -1  # by the state of that number
-
-    def failed(self, as_of: int) -> Place:
-        """From which place on nobody was served, if everything is as it was."""
-        return self._failed if self._as_of == as_of else None
-
-    def fails(self, place: Place, as_of: int) -> None:
-        self._failed, self._as_of = place, as_of
-
-
-class Lanes:
-    """Waiting jobs by demand and need, in the policy's order: follows the view's queue (`Ranking.watch`)."""
-
-    def __init__(self, packing: Packing) -> None:
-        self.packing = packing
-        self.heads: list[tuple[Place, Lane]] = []  # the first of every lane, in order
-        self._picky: dict[Demand, Lane] = {}  # only those that are not empty
-        self._easy: dict[Demand, Lane] = {}
-        self._where: dict[str, Lane] = {}
-        self._least: Fewest | None = None
-        self._behind: Behind | None = None
-        self._said: dict[str, _Said] = {}  # what `explain` last made of what it was told
-        self._as_of = 0  # raised whenever another state is planned with: the layout, free GPUs and running jobs are
-        self._layout, self._free, self._running = -1, -1, -1  # these
-
-    def added(self, job: ActiveJob, place: Place) -> None:
-        demand, picky = job.demand, self._must(job)
-        lanes = self._picky if picky else self._easy
-        lane = lanes.get(demand)
-        if lane is None:
-            lane = lanes[demand] = Lane(demand, picky)
-        self._where[job.id] = lane
-        entries = lane.entries
-        insort(entries, place)
-        if entries[0] is place:  # objects
-            if len(entries) > 1:
-                self._drop(entries[1], lane)
-            insort(self.heads, (place, lane))
-
-    def removed(self, job: ActiveJob, place: Place) -> None:
-        lane = self._where.pop(job.id)
-        self._said.pop(job.id, None)
-        entries = lane.entries
-        at = 0 if entries[0] is place else bisect_left(entries, place)  # objects; mostly the first is served
-        del entries[at]
-        if at == 0:
-            self._drop(place, lane)
-            if entries:
-                insort(self.heads, (entries[0], lane))
-            else:
-                del (self._picky if lane.picky else self._easy)[lane.demand]
-
-    def lane(self, job: ActiveJob) -> Lane:
-        return self._where[job.id]
-
-    def _drop(self, place: Place, lane: Lane) -> None:
-        """It is the first of its lane no more; no two places are equal."""
-        del self.heads[bisect_left(self.heads, (place, lane))]
-
-    def _must(self, job: ActiveJob) -> bool:
-        """Whether it must be consolidated. Who says itself where it must be is not held to anything more."""
-        if job.gpus == 1 or not self.packing.verdict(job.job).picky:
-            return False
-        return job.demand.where is None or not job.demand.bound
-
-    def astray(self, view: View) -> list[ActiveJob]:
-        """Whose need is another one than when they came. Looks at everybody: PACKLIMIT seldom moves."""
-        return [job for job in view.waiting if self._where[job.id].picky != self._must(job)]
-
-    def least(self, view: View) -> Fewest:
-        if self._least is None or self._least.layout != view.layout:
-            self._least = Fewest(view.topology, view.down, view.layout)
-        return self._least
-
-    def behind(self, view: View) -> Behind:
-        """Kept from the first time on that anybody waits."""
-        if self._behind is None:
-            self._behind = Behind(view)
-        return self._behind
-
-    def as_of(self, view: View, behind: Behind) -> int:
-        """The number of the state that is planned with: another one where anything is not as it was the last time.
-        Others who came in between have only taken."""
-        layout, free, running = view.layout, view.free.changes, behind.changes
-        if layout != self._layout or free != self._free or running != self._running or not behind.lasts:
-            self._layout, self._free, self._running = layout, free, running
-            self._as_of += 1
-        return self._as_of
-
-    def holds(self, lane: Lane, job: ActiveJob, most: int, machine: int, reasons: _Reasons) -> bool:
-        """Whether the first of a lane has been told just what it would be told now."""
-        told = lane.told
-        if told is None or reasons.get(job.id) is not told.wait.reason:  # objects
-            return False
-        if lane.gpus == 1 or lane.bound:
-            return True  # the profile has no say in it
-        if told.there != (most >= lane.gpus) or told.machine != machine:
-            return False
-        return told.verdict is self.packing.verdict(job.job)  # objects
-
-    def explain(self, job: ActiveJob, most: int, machine: int) -> _Said:
-        """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
-        verdict = self.packing.verdict(job.job)
-        there = most >= job.gpus
-        said = self._said.get(job.id)
-        if said is None or said.verdict is not verdict or said.there != there or said.machine != machine:  # objects
-            said = _Said(verdict, there, machine, _wait(job, verdict.picky, verdict.because, there, machine))
-            if job.id in self._where:  # else it has just lost its GPUs: it is not in a lane yet
-                self._said[job.id] = said
-        return said
-
-
-class _Said:
-    """What a job was told, and what that was made of."""
-
-    __slots__ = ("machine", "there", "verdict", "wait")
-
-    def __init__(self, verdict: Verdict, there: bool, machine: int, wait: Wait) -> None:
-        self.verdict, self.there, self.machine, self.wait = verdict, there, machine, wait
-
-
-def _wait(job: ActiveJob, picky: bool, because: str, there: bool, machine: int) -> Wait:
-    need = job.gpus
-    if job.demand.where is not None and job.demand.bound:
-        return Wait(job.id, waits_for_gpus(job.demand).reason)
-    if need == 1 or not picky:
-        return Wait(job.id, _waits_for_any(need, "" if need == 1 else because))
-    return Wait(job.id, _waits_for_machines(need, because, there, machine))
-
-
-@lru_cache(maxsize=4096)
-def _waits_for_any(need: int, because: str) -> Reason:
-    said = f"; {because}, so it takes any GPUs" if because else ""
-    return Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}")
-
-
-@lru_cache(maxsize=4096)
-def _waits_for_machines(need: int, because: str, there: bool, machine: int) -> Reason:
-    where = "one machine" if need <= machine else f"{-(-need // machine)} machines"
-    token = Token.WAITING_FOR_LOCALITY if there else Token.WAITING_FOR_GPUS
-    return Reason(token, f"{because}: it waits for {need} free GPUs on {where}")
+from dally.policies.tiresias.compact import Fewest, place_compact
+from dally.policies.tiresias.lanes import Lane, Lanes, Reasons
 
 
 def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequence[ActiveJob],
@@ -302,7 +140,7 @@ def _serve(free: FreeGpus, heads: list[tuple[Place, Lane]], turn: int, behind: B
 def _explain(view: View, lanes: Lanes, least: Fewest, served: _Served, unexplained: Sequence[ActiveJob],
              plan: Plan) -> None:  # fmt: skip
     """Why those wait who stay, as far as that has not been said."""
-    reasons = cast(_Reasons, view.reasons)
+    reasons = cast(Reasons, view.reasons)
     most, largest = served.most, least.largest
     if not _told(served.stay, served.evicted, reasons):
         for demand in _still_waiting(view, served.started, served.evicted):
@@ -320,7 +158,7 @@ def _explain(view: View, lanes: Lanes, least: Fewest, served: _Served, unexplain
             _tell(job, lanes.explain(job, most, largest).wait, reasons, told, plan)
 
 
-def _told(stay: list[tuple[Place, Lane]], evicted: list[ActiveJob], reasons: _Reasons) -> bool:
+def _told(stay: list[tuple[Place, Lane]], evicted: list[ActiveJob], reasons: Reasons) -> bool:
     """Whether all demands of which somebody waits after the plan have been given their reason."""
     for _, lane in stay:
         if reasons.get(lane.demand) is not lane.reason:  # objects
@@ -331,7 +169,7 @@ def _told(stay: list[tuple[Place, Lane]], evicted: list[ActiveJob], reasons: _Re
     return True
 
 
-def _tell(job: ActiveJob, wait: Wait, reasons: _Reasons, told: set[str], plan: Plan) -> None:
+def _tell(job: ActiveJob, wait: Wait, reasons: Reasons, told: set[str], plan: Plan) -> None:
     """Unless that has been said."""
     if job.id not in told:
         told.add(job.id)
@@ -445,50 +283,3 @@ def _evict(free: FreeGpus, behind: Behind, victims: list[ActiveJob]) -> None:
 def _inside(job: ActiveJob, machines: set[int]) -> int:
     assert job.placement is not None
     return sum(mask.bit_count() for machine, mask in job.placement.slices if machine in machines)
-
-
-def place_compact(free: FreeGpus, demand: Demand, least: Fewest) -> Placement | None:
-    """On the fewest machines that could ever hold the gang, in the innermost domain that has them; else None."""
-    for pool in pools_for(free, demand):
-        fewest = least.machines(pool.gpu_type, demand.gpus)
-        if fewest is not None and (found := _on_fewest(free, pool, demand.gpus, fewest)) is not None:
-            return found
-    return None
-
-
-def _on_fewest(free: FreeGpus, pool: Pool, gpus: int, fewest: int) -> Placement | None:
-    levels = len(free.topology.levels)
-    last = free.topology.machine_level + 1 if fewest == 1 else levels
-    for level in range(min(last, levels)):
-        found = place_within(free, pool, gpus, level, tight=True)
-        if found is not None and len(found.slices) <= fewest:
-            return found
-    return None
-
-
-class Fewest:
-    """How many machines a gang needs at least, of those that are up."""
-
-    def __init__(self, topology: Topology, down: Set[int], layout: int) -> None:
-        self.layout = layout  # for which this was counted
-        sizes: dict[str, list[int]] = {}
-        self._up: dict[str, int] = {}
-        for machine in topology.machines:
-            if machine.index not in down:
-                sizes.setdefault(machine.gpu_type, []).append(machine.gpus)
-                self._up[machine.gpu_type] = self._up.get(machine.gpu_type, 0) | 1 << machine.index
-        self._sizes = {kind: sorted(found, reverse=True) for kind, found in sizes.items()}
-        self.largest = max((found[0] for found in self._sizes.values()), default=1)
-
-    def machines(self, gpu_type: str, gpus: int) -> int | None:
-        """None where it does not fit at all."""
-        left = gpus
-        for count, size in enumerate(self._sizes.get(gpu_type, ()), 1):
-            left -= size
-            if left <= 0:
-                return count
-        return None
-
-    def up(self, gpu_type: str) -> int:
-        """The machines of a type that are up, as a bit set."""
-        return self._up.get(gpu_type, 0)

@@ -17,7 +17,8 @@ from dally.core.states import State
 from dally.policies.greedy import plan_by_rank
 from dally.policies.placing import Rule
 from dally.policies.tiresias.gittins import Distribution
-from dally.policies.tiresias.locality import Lanes, plan_with_locality
+from dally.policies.tiresias.lanes import Lanes
+from dally.policies.tiresias.locality import plan_with_locality
 from dally.policies.tiresias.profile import Packing
 from dally.policies.tiresias.remembered import PaperMemory
 

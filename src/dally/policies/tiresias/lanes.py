@@ -1,0 +1,176 @@
+"""Waiting jobs in lanes of equal demand and equal need, so that one look at a lane's head answers for all behind it;
+and what those who wait were told."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from functools import lru_cache
+
+from dally.core.active import ActiveJob
+from dally.core.plan import Demand, Wait
+from dally.core.policy import View
+from dally.core.ranking import Entry as Place
+from dally.core.reasons import Reason, Token
+from dally.policies.greedy import waits_for_gpus
+from dally.policies.tiresias.behind import Behind
+from dally.policies.tiresias.compact import Fewest
+from dally.policies.tiresias.profile import Packing, Verdict
+
+Reasons = dict[str | Demand, Reason]  # of single jobs and of demands, as last said
+
+
+class Lane:
+    """Waiting jobs of one demand, in the policy's order, that must be consolidated or need not be."""
+
+    __slots__ = ("_as_of", "_failed", "at", "bound", "demand", "entries", "gpus", "kind", "picky", "reason", "told")
+
+    def __init__(self, demand: Demand, picky: bool) -> None:
+        self.demand, self.picky = demand, picky
+        self.gpus, self.kind = demand.gpus, demand.gpu_type
+        self.bound = demand.where is not None and demand.bound
+        self.reason = waits_for_gpus(demand).reason  # of the demand
+        self.told: Said | None = None  # what its first was last told
+        self.entries: list[Place] = []  # waiting ranks do not change with time: an entry is its place in the order
+        self.at = 0  # so many of them start by the plan in the making
+        self._failed: Place = None  # from there on nobody was served
+        self._as_of = -1  # by the state of that number
+
+    def failed(self, as_of: int) -> Place:
+        """From which place on nobody was served, if everything is as it was."""
+        return self._failed if self._as_of == as_of else None
+
+    def fails(self, place: Place, as_of: int) -> None:
+        self._failed, self._as_of = place, as_of
+
+
+class Lanes:
+    """Waiting jobs by demand and need, in the policy's order: follows the view's queue (`Ranking.watch`)."""
+
+    def __init__(self, packing: Packing) -> None:
+        self.packing = packing
+        self.heads: list[tuple[Place, Lane]] = []  # the first of every lane, in order
+        self._picky: dict[Demand, Lane] = {}  # only those that are not empty
+        self._easy: dict[Demand, Lane] = {}
+        self._where: dict[str, Lane] = {}
+        self._least: Fewest | None = None
+        self._behind: Behind | None = None
+        self._said: dict[str, Said] = {}  # what `explain` last made of what it was told
+        self._as_of = 0  # raised whenever another state is planned with: the layout, free GPUs and running jobs are
+        self._layout, self._free, self._running = -1, -1, -1  # these
+
+    def added(self, job: ActiveJob, place: Place) -> None:
+        demand, picky = job.demand, self._must(job)
+        lanes = self._picky if picky else self._easy
+        lane = lanes.get(demand)
+        if lane is None:
+            lane = lanes[demand] = Lane(demand, picky)
+        self._where[job.id] = lane
+        entries = lane.entries
+        insort(entries, place)
+        if entries[0] is place:  # objects
+            if len(entries) > 1:
+                self._drop(entries[1], lane)
+            insort(self.heads, (place, lane))
+
+    def removed(self, job: ActiveJob, place: Place) -> None:
+        lane = self._where.pop(job.id)
+        self._said.pop(job.id, None)
+        entries = lane.entries
+        at = 0 if entries[0] is place else bisect_left(entries, place)  # objects; mostly the first is served
+        del entries[at]
+        if at == 0:
+            self._drop(place, lane)
+            if entries:
+                insort(self.heads, (entries[0], lane))
+            else:
+                del (self._picky if lane.picky else self._easy)[lane.demand]
+
+    def lane(self, job: ActiveJob) -> Lane:
+        return self._where[job.id]
+
+    def _drop(self, place: Place, lane: Lane) -> None:
+        """It is the first of its lane no more; no two places are equal."""
+        del self.heads[bisect_left(self.heads, (place, lane))]
+
+    def _must(self, job: ActiveJob) -> bool:
+        """Whether it must be consolidated. Who says itself where it must be is not held to anything more."""
+        if job.gpus == 1 or not self.packing.verdict(job.job).picky:
+            return False
+        return job.demand.where is None or not job.demand.bound
+
+    def astray(self, view: View) -> list[ActiveJob]:
+        """Whose need is another one than when they came. Looks at everybody: PACKLIMIT seldom moves."""
+        return [job for job in view.waiting if self._where[job.id].picky != self._must(job)]
+
+    def least(self, view: View) -> Fewest:
+        if self._least is None or self._least.layout != view.layout:
+            self._least = Fewest(view.topology, view.down, view.layout)
+        return self._least
+
+    def behind(self, view: View) -> Behind:
+        """Kept from the first time on that anybody waits."""
+        if self._behind is None:
+            self._behind = Behind(view)
+        return self._behind
+
+    def as_of(self, view: View, behind: Behind) -> int:
+        """The number of the state that is planned with: another one where anything is not as it was the last time.
+        Others who came in between have only taken."""
+        layout, free, running = view.layout, view.free.changes, behind.changes
+        if layout != self._layout or free != self._free or running != self._running or not behind.lasts:
+            self._layout, self._free, self._running = layout, free, running
+            self._as_of += 1
+        return self._as_of
+
+    def holds(self, lane: Lane, job: ActiveJob, most: int, machine: int, reasons: Reasons) -> bool:
+        """Whether the first of a lane has been told just what it would be told now."""
+        told = lane.told
+        if told is None or reasons.get(job.id) is not told.wait.reason:  # objects
+            return False
+        if lane.gpus == 1 or lane.bound:
+            return True  # the profile has no say in it
+        if told.there != (most >= lane.gpus) or told.machine != machine:
+            return False
+        return told.verdict is self.packing.verdict(job.job)  # objects
+
+    def explain(self, job: ActiveJob, most: int, machine: int) -> Said:
+        """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
+        verdict = self.packing.verdict(job.job)
+        there = most >= job.gpus
+        said = self._said.get(job.id)
+        if said is None or said.verdict is not verdict or said.there != there or said.machine != machine:  # objects
+            said = Said(verdict, there, machine, _wait(job, verdict.picky, verdict.because, there, machine))
+            if job.id in self._where:  # else it has just lost its GPUs: it is not in a lane yet
+                self._said[job.id] = said
+        return said
+
+
+class Said:
+    """What a job was told, and what that was made of."""
+
+    __slots__ = ("machine", "there", "verdict", "wait")
+
+    def __init__(self, verdict: Verdict, there: bool, machine: int, wait: Wait) -> None:
+        self.verdict, self.there, self.machine, self.wait = verdict, there, machine, wait
+
+
+def _wait(job: ActiveJob, picky: bool, because: str, there: bool, machine: int) -> Wait:
+    need = job.gpus
+    if job.demand.where is not None and job.demand.bound:
+        return Wait(job.id, waits_for_gpus(job.demand).reason)
+    if need == 1 or not picky:
+        return Wait(job.id, _waits_for_any(need, "" if need == 1 else because))
+    return Wait(job.id, _waits_for_machines(need, because, there, machine))
+
+
+@lru_cache(maxsize=4096)
+def _waits_for_any(need: int, because: str) -> Reason:
+    said = f"; {because}, so it takes any GPUs" if because else ""
+    return Reason(Token.WAITING_FOR_GPUS, f"fewer than {need} GPUs are free for it{said}")
+
+
+@lru_cache(maxsize=4096)
+def _waits_for_machines(need: int, because: str, there: bool, machine: int) -> Reason:
+    where = "one machine" if need <= machine else f"{-(-need // machine)} machines"
+    token = Token.WAITING_FOR_LOCALITY if there else Token.WAITING_FOR_GPUS
+    return Reason(token, f"{because}: it waits for {need} free GPUs on {where}")
