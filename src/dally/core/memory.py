@@ -52,6 +52,7 @@ class Memory:
         self._draft.begin(self.__dict__)
 
     def keep(self) -> None:
+        """The plan is committed, and with it what was written."""
         self._draft.keep()
 
     def drop(self) -> None:
