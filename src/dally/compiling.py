@@ -26,6 +26,7 @@ PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parents[1]
 
 GROUP = "dally_inner"  # what mypyc calls the library; `compiled.LIBRARY` is its name as a module
+NATIVE = {"core/named.c": "dally.core.named_native"}  # written in C, and the modules they are; nothing needs them
 # Types are checked elsewhere (`make types`). Packages that are not compiled need not be read: what comes from them is
 # checked when it comes.
 _MYPY = """[mypy]
@@ -67,9 +68,10 @@ def build(into: Path, *, root: Path = ROOT, level: str = "1", side_by_side: int 
     names = modules(root)
     package = root / "src" / "dally"
     record = into / known.RECORD
+    wanted = [*_dotted(names), *NATIVE.values()]
     with contextlib.suppress(OSError, ValueError, KeyError):
         made = json.loads(record.read_text())
-        same = (made["modules"], made["version"], made["level"]) == (_dotted(names), sys.version, level)
+        same = (made["modules"], made["version"], made["level"]) == (wanted, sys.version, level)
         if same and not known.changed(str(package), made) and (into / made["library"]).exists():
             return
     other = _own_module("compilable").differences(package, names)
@@ -77,8 +79,8 @@ def build(into: Path, *, root: Path = ROOT, level: str = "1", side_by_side: int 
         raise NotCompiled("compiled, the sources would mean something else: " + " / ".join(other[:5]))
     compiler = _compiler()
     # Written down before they are read: what is edited while it compiles does not pass for what was compiled.
-    sources = [[f"{name}.py", (status := (package / f"{name}.py").stat()).st_size, status.st_mtime_ns,
-                known.digest_of(str(package / f"{name}.py"))] for name in names]  # fmt: skip
+    sources = [[name, (status := (package / name).stat()).st_size, status.st_mtime_ns,
+                known.digest_of(str(package / name))] for name in [*(f"{each}.py" for each in names), *NATIVE]]
     into.mkdir(parents=True, exist_ok=True)
     record.unlink(missing_ok=True)
     work = into / "c"
@@ -89,12 +91,13 @@ def build(into: Path, *, root: Path = ROOT, level: str = "1", side_by_side: int 
         for entry in ("Init_" + name.replace(".", "___") for name in _dotted(names))))  # fmt: skip
     library = known.LIBRARY + str(sysconfig.get_config_var("EXT_SUFFIX"))
     flags = [f"-O{level}", "-g0", "-w", "-fPIC", "-fvisibility=hidden", "-DNDEBUG", *(f"-I{path}" for path in include)]
-    objects = _compile(compiler, flags, [*files, entries], work, into / "objects", side_by_side or os.cpu_count() or 1)
+    objects = _compile(compiler, flags, [*files, entries, *(package / name for name in NATIVE)], work, into / "objects",
+                       side_by_side or os.cpu_count() or 1)  # fmt: skip
     fresh = into / f"{library}.new"
     _run([*compiler, "-shared", "-o", str(fresh), *map(str, objects)])
     fresh.replace(into / library)
     record.write_text(json.dumps({"library": library, "version": sys.version, "level": level,
-                                  "modules": _dotted(names), "sources": sources}))  # fmt: skip
+                                  "modules": wanted, "sources": sources}))  # fmt: skip
     if root == ROOT and (why := _unimportable(into, names)):
         record.unlink()
         raise NotCompiled(f"what was compiled cannot be imported: {why}")

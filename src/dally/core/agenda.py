@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from dally.core.events import ORDER, Event
+from dally.core.ranking import before
 
 # What happens: at a time, to whom, if it is still true as of that epoch; events are added to the list.
 Happens = Callable[[float, Any, int, list[Event]], None]
-# A tuple: time, rank of its kind, order of entry, what, to whom, epoch. Where its type said so, compiled code would
-# take all of it apart to see when the first is due.
-Due = Any
+# Time, rank of its kind, order of entry, what, to whom, epoch. Where its type said so, compiled code would take all of
+# it apart to see when the first is due.
+Due = tuple[Any, ...]
 
 _FEW: Final = 64  # not worth another look
 
@@ -43,7 +44,7 @@ class Agenda:
         self._entered += 1
         due: Due = (time, ORDER[kind], self._entered, happens, what, epoch)
         if time < self._horizon:
-            heapq.heappush(self._soon, due)
+            heappush(self._soon, due)
         else:
             self._far.append(due)
 
@@ -58,14 +59,20 @@ class Agenda:
     def first(self) -> float:
         """When the soonest is due."""
         near, soon = self._near, self._soon
-        time: float = soon[0][0] if soon and (not near or soon[0] < near[-1]) else near[-1][0]
-        return time
+        if not soon:
+            time: float = near[-1][0]
+            return time
+        entered: float = soon[0][0]
+        if near:
+            time = near[-1][0]
+            return entered if entered < time else time
+        return entered
 
     def pop(self) -> Due:
         """The soonest, taken out."""
         near, soon = self._near, self._soon
-        if soon and (not near or soon[0] < near[-1]):
-            return heapq.heappop(soon)
+        if soon and (not near or before(soon[0], near[-1])):
+            return heappop(soon)
         return near.pop()
 
     def _come_near(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -432,9 +432,9 @@ class Books:
 
 _QUEUED = (State.WAITING, State.HELD)
 BEGUN = TRANSITIONS["begin"][State.STARTING]  # looked up once: it happens at every start
-_MOVES: dict[type, str] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
+_MOVES: Final[dict[type, str]] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}
 
-_IN_BETWEEN = {
+_IN_BETWEEN: Final = {
     State.YIELDING: Reason(Token.CHECKPOINTING, "preempted; its checkpoint is being saved"),
     State.STARTING: Reason(Token.STARTING, "it was given GPUs, and is not known to run there yet"),
     State.LOST: Reason(Token.CONTACT_LOST, "contact with it is lost; it keeps its GPUs until more is known"),

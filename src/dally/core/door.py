@@ -5,6 +5,7 @@ What the policy hears is said here, too: a job that is held leaves its world, on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -19,7 +20,7 @@ from dally.core.shape import fits_empty
 from dally.core.shares import Gate
 from dally.core.states import ENDED, State
 
-_HOLDS = frozenset((ev.Held, ev.Released))
+_HOLDS: Final = frozenset((ev.Held, ev.Released))
 
 
 class Door:

@@ -6,7 +6,7 @@ a sentence that says why, and changes nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dally.core.job import Job
 from dally.core.queues import Queue
@@ -159,7 +159,7 @@ Event = (
     | Arrived | Held | Released | TimerDue
 )  # fmt: skip
 
-ORDER: dict[type, int] = {
+ORDER: Final[dict[type, int]] = {
     kind: rank
     for rank, kind in enumerate(
         (Finished, Failed, Cancelled, Yielded, StartFailed, Interrupted, ContactLost, ContactRestored, MachineDown,

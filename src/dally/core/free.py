@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.topology import Domain, Topology
 
 
@@ -35,6 +35,29 @@ class Pool:
         return sets[gpus] if gpus < len(sets) else 0
 
 
+class _Holder:
+    """A domain below the top that holds a machine, or part of one (`inside`: that part, -1 for all of it)."""
+
+    __slots__ = ("at_least", "bit", "counts", "domain", "inside")
+
+    def __init__(self, counts: list[int], at_least: list[int], domain: int, inside: int) -> None:
+        self.counts, self.at_least, self.domain, self.inside = counts, at_least, domain, inside
+        self.bit = 1 << domain
+
+    def change(self, gpus: int, free: bool) -> None:
+        """So many more are free in it, or fewer."""
+        at_least, bit = self.at_least, self.bit
+        before = self.counts[self.domain]
+        after = before + gpus if free else before - gpus
+        self.counts[self.domain] = after
+        if free:
+            for d in range(before + 1, after + 1):
+                at_least[d] |= bit
+        else:
+            for d in range(after + 1, before + 1):
+                at_least[d] ^= bit
+
+
 class FreeGpus:
     """Which GPUs are free now. Policies read it and try changes on it inside a `trial`."""
 
@@ -46,8 +69,7 @@ class FreeGpus:
         self.pools = {gpu_type: Pool(topology, gpu_type) for gpu_type in topology.gpu_types}
         self.changes = 0  # so far; what is tried and undone does not count
         self._log: list[tuple[int, int, bool]] | None = None
-        # per machine: its pool, and counts, sets, index, bit and GPUs of every domain below the top that holds it
-        self._touched: list[tuple[Pool, list[tuple[list[int], list[int], int, int, int]]]] = []
+        self._touched: list[tuple[Pool, list[_Holder]]] = []  # per machine
         islands: dict[int, list[Domain]] = {}
         for island in topology.domains[0] if topology.machine_level else ():
             islands.setdefault(island.start, []).append(island)
@@ -55,7 +77,7 @@ class FreeGpus:
             pool = self.pools[machine.gpu_type]
             holders = [(topology.machine_level + i, domain, -1) for i, domain in enumerate(machine.domains[:-1])]
             holders += [(0, island.index, island.mask) for island in islands.get(machine.index, ())]
-            self._touched.append((pool, [(pool.counts[level], pool.at_least[level], domain, 1 << domain, inside)
+            self._touched.append((pool, [_Holder(pool.counts[level], pool.at_least[level], domain, inside)
                                          for level, domain, inside in holders]))  # fmt: skip
         for machine in topology.machines:
             self._change(machine.index, machine.full_mask, True)
@@ -94,17 +116,10 @@ class FreeGpus:
             self._log.append((machine, mask, free))
         self.changes += 1
         pool, holders = self._touched[machine]
-        pool.total += mask.bit_count() if free else -mask.bit_count()
-        for counts, at_least, domain, bit, inside in holders:
-            before = counts[domain]
-            if free:
-                after = counts[domain] = before + (mask & inside).bit_count()
-                for d in range(before + 1, after + 1):
-                    at_least[d] |= bit
-            else:
-                after = counts[domain] = before - (mask & inside).bit_count()
-                for d in range(after + 1, before + 1):
-                    at_least[d] ^= bit
+        gpus = gpus_in(mask)
+        pool.total += gpus if free else -gpus
+        for holder in holders:
+            holder.change(gpus if holder.inside < 0 else gpus_in(mask & holder.inside), free)
 
     def trial(self) -> Trial:
         """`with free.trial() as t:` — try changes on the index; they are undone at the end of the block."""
@@ -142,7 +157,7 @@ def bits(members: int) -> Iterator[int]:
 
 def lowest_gpus(mask: int, count: int) -> int:
     """The `count` lowest GPUs of a mask."""
-    if mask.bit_count() == count:
+    if gpus_in(mask) == count:
         return mask
     taken = 0
     for _ in range(count):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dally.core.topology import Topology
 
 Slice = tuple[int, int]  # machine index, mask of its GPUs
+
+_COUNTS: Final = bytes(mask.bit_count() for mask in range(256))
+
+
+def gpus_in(mask: int) -> int:
+    """GPUs of one machine's mask. Most machines have eight or fewer, and `int.bit_count` is a call by name."""
+    return _COUNTS[mask] if 0 <= mask < 256 else mask.bit_count()
 
 
 class Placement(NamedTuple):
@@ -19,7 +26,10 @@ class Placement(NamedTuple):
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> Placement:
         ordered = tuple(sorted(slices))
-        return cls(ordered, sum(mask.bit_count() for _, mask in ordered))
+        gpus = 0
+        for _, mask in ordered:
+            gpus += gpus_in(mask)
+        return cls(ordered, gpus)
 
     def text(self) -> str:
         """Compact and exact: `3:ff,4:0f` is eight GPUs of machine 3 and four of machine 4."""

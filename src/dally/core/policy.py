@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from dally.core.active import ActiveJob
 from dally.core.estimates import Estimates
@@ -20,7 +20,7 @@ from dally.core.shape import fits_empty
 from dally.core.sharing import Groups, Interference, NoInterference
 from dally.core.topology import Topology
 
-_ROUNDING = 1e-9  # sums of seconds may fall short of a whole mini-batch by this much
+_ROUNDING: Final = 1e-9  # sums of seconds may fall short of a whole mini-batch by this much
 
 
 class Meter(Protocol):

@@ -7,11 +7,11 @@ there was none yet, over all jobs. Before anybody was preempted nobody knows, an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from dally.core.job import Job
 
-_RECENT = 0.2  # weight of the newest
+_RECENT: Final = 0.2  # weight of the newest
 _LEAVING, _COMING_BACK = "leaving", "coming back"
 Kind = tuple[str, str | None, int]  # which half, model, GPUs; None and 0: of all jobs
 

@@ -8,7 +8,6 @@ moment of asking. That is what keeps the cost of an event independent of the que
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -30,10 +29,33 @@ class BadRankError(ValueError):
     """A rank that nothing can be ordered by."""
 
 
-Key = tuple[float, float, tuple[float, ...], int]  # value now, second value now, tie, order of arrival
-# A tuple: base, second base, tie, order of arrival, the job. Where its type said so, compiled code would take it apart
-# and put another one together whenever it is handed on.
-Entry = Any
+# Tuples. Where their types said of what, compiled code would take them apart and put others together whenever they are
+# handed on; where they did not say that they are tuples, it would look for a way to index them at every look.
+Key = tuple[Any, ...]  # value now, second value now, tie, order of arrival
+Entry = tuple[Any, ...]  # base, second base, tie, order of arrival, the job
+
+
+def before(one: Key, other: Key) -> bool:
+    """`one < other` of keys or entries. The first two values decide nearly always, and are numbers."""
+    value: float = one[0]
+    than: float = other[0]
+    if value == than:
+        value, than = one[1], other[1]
+        if value == than:
+            return one < other
+    return value < than
+
+
+def place_of(entries: list[Entry], entry: Entry) -> int:
+    """Where it stands in ascending order, or would (`bisect_left`); no two are equal."""
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) // 2
+        if before(entries[middle], entry):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 class Bucket:
@@ -49,7 +71,7 @@ class Bucket:
         self.entries: list[Entry] = []
 
     def add(self, entry: Entry) -> None:
-        insort(self.entries, entry)
+        self.entries.insert(place_of(self.entries, entry), entry)
 
     def remove(self, entry: Entry) -> None:
         """One that was added; no two are equal."""
@@ -57,17 +79,15 @@ class Bucket:
         if entries[-1] is entry:  # objects; most buckets of who may lose GPUs hold one
             entries.pop()
         else:
-            del entries[bisect_left(entries, entry)]
+            entries.pop(place_of(entries, entry))
 
     def key(self, position: int, now: float) -> Key:
         entry = self.entries[position]
-        base: float = entry[0]
-        then: float = entry[1]
-        tie: tuple[float, ...] = entry[2]
-        number: int = entry[3]
         if self.slope or self.then_slope:
-            return (base + self.slope * now, then + self.then_slope * now, tie, number)
-        return (base, then, tie, number)
+            base: float = entry[0]
+            then: float = entry[1]
+            return (base + self.slope * now, then + self.then_slope * now, entry[2], entry[3])
+        return (entry[0], entry[1], entry[2], entry[3])
 
     def job(self, position: int) -> ActiveJob:
         job: ActiveJob = self.entries[position][4]
@@ -154,10 +174,7 @@ class Ranking:
             raise BadRankError(f"its rank has slope {rank.slope!r}, and others of its demand {job.demand.short} have "
                                f"{bucket.slope!r}: jobs of one demand must age alike")  # fmt: skip
         entry: Entry = (base, then, tie, job.number, job)
-        if bucket.entries:
-            insort(bucket.entries, entry)
-        else:
-            bucket.entries.append(entry)
+        bucket.add(entry)
         self._entry[job.id] = entry
         for watcher in self._watchers:
             watcher.added(job, entry)

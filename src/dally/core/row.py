@@ -11,8 +11,8 @@ from dally.core.job import Job
 from dally.core.lives import ALONE, FLOATS, INTS, OUTCOMES
 from dally.core.placement import Placement
 
-MINIBATCHES = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
-_ROUNDING = 1e-9
+MINIBATCHES: Final = 100  # how soon a user gets a first impression: time until so many are done (Gandiva, OSDI'18)
+_ROUNDING: Final = 1e-9
 _NOBODY: Final = Job("", 0.0, 0)
 _FLOATS, _INTS = Struct(f"{len(FLOATS)}d"), Struct(f"{len(INTS)}i")
 _NUMBER: Final = {name: number for number, name in enumerate(OUTCOMES)}

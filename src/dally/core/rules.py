@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.journal import Leaving
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.policy import View
 from dally.core.shape import broken
 from dally.core.sharing import Group, Interference, Share
@@ -182,7 +182,7 @@ class _Look:
                     kept = mask & left.get(machine, 0)
                     if kept:
                         left[machine] ^= kept  # of jobs that shared GPUs and are preempted all at once, one keeps them
-                        gpus += kept.bit_count()
+                        gpus += gpus_in(kept)
                 if gpus:
                     found.append(Leaving(job_id, gpus))
         return found
@@ -254,7 +254,7 @@ def _unexplained(view: View, said: Container[str | pl.Demand], started: Containe
 def _size(job: ActiveJob, action: pl.Places) -> str | None:
     given = 0
     for _, mask in action.placement.slices:
-        given += mask.bit_count()
+        given += gpus_in(mask)
     if isinstance(action, pl.Resize):
         fewest, most = job.job.limits
         if not job.job.elastic:
@@ -270,8 +270,8 @@ def _size(job: ActiveJob, action: pl.Places) -> str | None:
     return None
 
 
-_MOVES = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
-_CHECKS: dict[type, Callable[[_Look, Any], str | None]] = {
+_MOVES: Final = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
+_CHECKS: Final[dict[type, Callable[[_Look, Any], str | None]]] = {
     pl.Start: _Look._placing, pl.Migrate: _Look._placing, pl.Resize: _Look._placing, pl.Wait: _Look._waiting,
     pl.WakeAt: _Look._waking, pl.Extend: _Look._staying, pl.Reshare: _Look._staying,
 }  # fmt: skip

@@ -31,6 +31,7 @@ from dally.core.journal import (
     Rejected,
 )
 from dally.core.memory import Memory
+from dally.core.named import quicken_named_tuples
 from dally.core.plain import texts_in
 from dally.core.policy import Meter, Policy, PolicyBase, View
 from dally.core.reasons import Reason, Token
@@ -85,6 +86,7 @@ class Scheduler:
         self.news: list[Happened] = []  # what the policy has not planned with yet
         self._listens = _listens(policy)
         self._draft = _draft(self.memory)
+        quicken_named_tuples((type(policy).__module__.partition(".")[0],))
         policy.attach(self.books.view, self.memory)
 
     @property
@@ -102,8 +104,9 @@ class Scheduler:
     def run(self, between: Callable[[float], bool] | None = None) -> None:
         """Until the world has nothing more to report, or `between` (called after each instant) says stop."""
         while (reported := self.world.next_events()) is not None:
-            self.step(*reported)
-            if between is not None and not between(reported[0]):
+            now, events = reported
+            self.step(now, events)
+            if between is not None and not between(now):
                 return
 
     def step(self, now: float, events: Sequence[ev.Event]) -> None:

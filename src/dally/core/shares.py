@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.job import Job
@@ -20,8 +21,8 @@ from dally.core.queues import DEFAULT, Queue, by_name
 from dally.core.ranking import Key, Rank, Ranking
 from dally.core.reasons import Reason, Token
 
-_ROUNDING = 1e-9
-_NAMED = 4  # users whose GPUs a sentence names
+_ROUNDING: Final = 1e-9
+_NAMED: Final = 4  # users whose GPUs a sentence names
 
 
 class _Standing:

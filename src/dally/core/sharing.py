@@ -9,12 +9,12 @@ its last job leaves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dally.core.job import Job
 from dally.core.placement import Placement
 
-QUANTUM = 60.0  # seconds; Gandiva, OSDI'18: about a minute, some hundred mini-batches
+QUANTUM: Final = 60.0  # seconds; Gandiva, OSDI'18: about a minute, some hundred mini-batches
 
 
 class Share(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 
 class State(Enum):
@@ -24,7 +25,7 @@ _QUEUED = (State.WAITING, State.HELD)
 _ACTIVE = (State.STARTING, State.RUNNING, State.YIELDING, State.LOST)
 
 # what happens → from where → to where
-TRANSITIONS: dict[str, dict[State, State]] = {
+TRANSITIONS: Final[dict[str, dict[State, State]]] = {
     "hold": {State.WAITING: State.HELD},
     "release": {State.HELD: State.WAITING},
     "start": {State.WAITING: State.STARTING},
@@ -46,7 +47,7 @@ TRANSITIONS: dict[str, dict[State, State]] = {
     "reject": {State.WAITING: State.REJECTED},
 }
 
-ENDED = frozenset({State.FINISHED, State.FAILED, State.CANCELLED, State.REJECTED})
+ENDED: Final = frozenset({State.FINISHED, State.FAILED, State.CANCELLED, State.REJECTED})
 
 
 class IllegalTransition(Exception):  # noqa: N818 - it names what happened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dally.core.errors import UserError
 from dally.core.job import Job
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "resnet50"
 DEFAULT_GPU = "A100-40GB"
 Spread = tuple[int, ...]  # domains of each level a gang touches
-_MOST_REMEMBERED = 200_000  # placements; shapes are far fewer and all kept
+_MOST_REMEMBERED: Final = 200_000  # placements; shapes are far fewer and all kept
 
 
 class _Remembered:
@@ -41,7 +41,7 @@ class _Remembered:
         self.floors: dict[tuple[str | None, int, tuple[Room, ...]], tuple[Model, Gpu, float, list[Spread]]] = {}
 
 
-_CLUSTERS = 4  # for which steps are remembered from run to run
+_CLUSTERS: Final = 4  # for which steps are remembered from run to run
 _remembered: dict[tuple[Wires, StepOptions], _Remembered] = {}
 
 

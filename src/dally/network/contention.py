@@ -12,7 +12,6 @@ touches, and a job more never speeds up another (docs/network/contention.md has 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from math import inf
 
@@ -35,6 +34,24 @@ def fair_shares(demands: list[float], capacity: float, counts: list[int] | None 
         jobs += count
     if jobs == 1:
         return [capacity]
+    handed, before, height = 0.0, 0, 0.0
+    for p in range(many):
+        demand, count = demands[p], counts[p]
+        height = handed + (jobs - before + 1) * demand
+        handed += count * demand
+        before += count
+    if not many or handed > capacity or height > capacity + demands[0]:
+        return _shared_out(demands, capacity, counts, jobs)
+    shares: list[float] = []
+    for demand in demands:  # as on most links: all get what they ask for, and whoever takes more takes what is left
+        share = capacity - (handed - demand)
+        shares.append(capacity if capacity < share else share)
+    return shares
+
+
+def _shared_out(demands: list[float], capacity: float, counts: list[int], jobs: int) -> list[float]:
+    """The same where somebody may get less than it asks for, or could not take all that is left."""
+    many = len(demands)
     handed, before = 0.0, 0
     below, fewer = [0.0], [0]  # sum of the p smallest demands, and how many jobs have them
     # heights[p]: what is handed out when the level is at the p-th demand, to all jobs and to one taker more
@@ -47,11 +64,6 @@ def fair_shares(demands: list[float], capacity: float, counts: list[int] | None 
         below.append(handed)
         fewer.append(before)
     shares: list[float] = []
-    if many and handed <= capacity and heights[many - 1] <= capacity + demands[0]:
-        for demand in demands:  # as on most links: all get what they ask for, and whoever takes more takes what is left
-            share = capacity - (handed - demand)
-            shares.append(capacity if capacity < share else share)
-        return shares
     level = inf
     if handed > capacity:  # nobody who asks for more than this gets more
         for p in range(many):
@@ -69,6 +81,18 @@ def fair_shares(demands: list[float], capacity: float, counts: list[int] | None 
         share = (capacity - (below[above] - demand)) / (jobs - fewer[above] + 1)
         shares.append(capacity if capacity < share else share)
     return shares
+
+
+def _place_of(demands: list[float], demand: float) -> int:
+    """`bisect_left` of numbers, which it would look up how to compare at each step."""
+    low, high = 0, len(demands)
+    while low < high:
+        middle = (low + high) // 2
+        if demands[middle] < demand:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 class _Member:
@@ -120,7 +144,7 @@ class _Link:
         self.counts: list[int] = []  # of their members
 
     def add(self, demand: float, job: str, member: _Member) -> _Crowd:
-        place = bisect_left(self.demands, demand)
+        place = _place_of(self.demands, demand)
         if place == len(self.demands) or self.demands[place] != demand:
             self.demands.insert(place, demand)
             self.crowds.insert(place, _Crowd(self.level))
@@ -131,13 +155,15 @@ class _Link:
         return crowd
 
     def remove(self, demand: float, job: str) -> None:
-        place = bisect_left(self.demands, demand)
+        place = _place_of(self.demands, demand)
         crowd = self.crowds[place]
         del crowd.members[job]
         if crowd.members:
             self.counts[place] = len(crowd.members)
         else:
-            del self.demands[place], self.crowds[place], self.counts[place]
+            self.demands.pop(place)
+            self.crowds.pop(place)
+            self.counts.pop(place)
 
     def share_out(self, affected: dict[str, _Member]) -> None:
         """Share the link anew and add the jobs to whom it is not as it was."""
@@ -159,36 +185,51 @@ class Links:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        self._own = topology.machine_level
+        self._bandwidth = [level.bandwidth for level in topology.levels]
+        self._domains = [machine.domains for machine in topology.machines]
         first, self._first = 0, []
         for level in range(len(topology.levels)):
             self._first.append(first)  # number of the first link of a level
             first += len(topology.domains[level - 1]) if level else 0
-        self._islands: list[int] = []
+        self._islands = [list(machine.islands) for machine in topology.machines]
+        self._first_island: list[int] = []  # number of a machine's first one
         count = 0
-        for machine in topology.machines:
-            self._islands.append(count)
-            count += len(machine.islands)
+        for islands in self._islands:
+            self._first_island.append(count)
+            count += len(islands)
         self._links: dict[int, _Link] = {}
         self._members: dict[str, _Member] = {}
 
     def crossed(self, placement: Placement) -> list[tuple[int, int, float]]:
         """(link, its level, capacity) of the ports through which a gang's traffic leaves a domain."""
-        topology = self.topology
-        own = topology.machine_level
-        if own == 0 and len(placement.slices) == 1:
+        own, slices = self._own, placement.slices
+        if own == 0 and len(slices) == 1:
             return []  # most gangs: they stay inside a machine, and it has no ports of its own
-        found: dict[int, tuple[int, float]] = {}
-        top = placement.level(topology)
-        for machine, mask in placement.slices:
-            here = topology.machines[machine]
+        found: dict[int, tuple[int, int, float]] = {}
+        top = placement.level(self.topology)
+        for machine, mask in slices:
+            domains = self._domains[machine]
             for offset in range(top - own):
                 level = own + 1 + offset
-                found[self._first[level] + here.domains[offset]] = (level, topology.levels[level].bandwidth)
-            if own and not any(mask & ~island == 0 for island in here.islands):
-                for number, island in enumerate(here.islands):
-                    if mask & island:
-                        found[self._first[1] + self._islands[machine] + number] = (1, here.links[1].bandwidth)
-        return [(link, level, capacity) for link, (level, capacity) in found.items()]
+                number = self._first[level] + domains[offset]
+                if number not in found:
+                    found[number] = (number, level, self._bandwidth[level])
+            if own:
+                self._inside(machine, mask, found)
+        return list(found.values())
+
+    def _inside(self, machine: int, mask: int, found: dict[int, tuple[int, int, float]]) -> None:
+        """The ports of a machine's islands, where a gang is on several of them."""
+        islands = self._islands[machine]
+        for island in islands:
+            if mask & island == mask:
+                return
+        number = self._first[1] + self._first_island[machine]
+        for island in islands:
+            if mask & island:
+                found[number] = (number, 1, self.topology.machines[machine].links[1].bandwidth)
+            number += 1
 
     def change(
         self, left: Iterable[str], entered: Iterable[tuple[str, Placement, StepProfile]]
@@ -209,7 +250,7 @@ class Links:
                 link.share_out(affected)
             else:
                 del self._links[number]
-        levels = len(self.topology.levels)
+        levels = len(self._bandwidth)
         for job, member in affected.items():
             seconds = member.seconds(levels)
             if seconds != member.step.seconds:
@@ -221,7 +262,7 @@ class Links:
         crossed = self.crossed(placement)
         if not crossed:
             return
-        member = _Member(profile, len(self.topology.levels))
+        member = _Member(profile, len(self._bandwidth))
         for number, level, capacity in crossed:
             sent = profile.bytes_per_level[level]
             if sent > 0:

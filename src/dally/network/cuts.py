@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dally.network.parallel import Layout
 
 if TYPE_CHECKING:
     from dally.catalog import Gpu, Model
 
-BUCKET = 25 * 2**20  # PyTorch DistributedDataParallel's default
-_MOST_UNITS = 64  # sharded units of a model: a transformer has some dozens of blocks
+BUCKET: Final = 25 * 2**20  # PyTorch DistributedDataParallel's default
+_MOST_UNITS: Final = 64  # sharded units of a model: a transformer has some dozens of blocks
 
 
 @lru_cache(maxsize=512)

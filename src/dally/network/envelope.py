@@ -8,7 +8,7 @@ left. Evaluating a step under contention is then a few multiplications.
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dally.network.nccl import Cost, Phase, Rate
 
@@ -75,7 +75,7 @@ class Rates:
         return room
 
 
-_LESS = 1.0 - 1e-12  # so that no rounding takes what has no room to spare for what has
+_LESS: Final = 1.0 - 1e-12  # so that no rounding takes what has no room to spare for what has
 
 
 def _phase(phase: Phase, levels: int) -> tuple[float, Phase]:
@@ -172,7 +172,7 @@ def _hull(ordered: Lines) -> Lines:
     return kept
 
 
-_MOST_LINES = 12
+_MOST_LINES: Final = 12
 _EXCESS = (0.01, 0.03, 0.1, 0.3, 1.0, 10.0)  # longest path × this is added to what is sent at a rate
 
 

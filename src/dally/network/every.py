@@ -30,7 +30,7 @@ def every_shape(shapes: Shapes, gpu_type: str, gpus: int, most: int) -> dict[Sha
         return None
     found: dict[Shape, Placement] = {}
     for tree, slices in (pair for ways in nodes.values() for pair in ways.get(gpus, {}).items()):
-        found.setdefault(trimmed(Shape(len(topology.levels) - 1, tree), own), Placement.of(slices))
+        found.setdefault(trimmed(len(topology.levels) - 1, tree, own), Placement.of(slices))
     return found if len(found) <= most else None
 
 

@@ -12,6 +12,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Final
 
 from dally.network.least import Few, Least
 from dally.network.nccl import LAUNCH, Collective, Cost, choose
@@ -19,10 +20,10 @@ from dally.network.parallel import _MANY_GROUPS, Layout
 from dally.network.room import Room, Span
 from dally.network.shape import Wires
 
-_MOST_LOOKS = 400
-_MOST_SPREADS = 4
+_MOST_LOOKS: Final = 400
+_MOST_SPREADS: Final = 4
 _FREE = Cost("none", 0.0, (), 0.0, (), ())
-ROUNDING = 1e-12  # the same sums in another order; a floor must stay below
+ROUNDING: Final = 1e-12  # the same sums in another order; a floor must stay below
 
 Promise = Callable[[Callable[[Layout], "LeastCosts"]], float]  # a step whose exchanges cost no more than this
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from dally.network.shape import HOST_LINK, Shape, Tree, Wires
 
-_MANY = 1 << 60
+_MANY: Final = 1 << 60
 
 
 class Group:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from dally.core.topology import LinkKind
 from dally.network.nccl import _ROUNDS, LAUNCH, Collective, Cost, candidates
@@ -18,7 +19,7 @@ from dally.network.room import Room, Span
 from dally.network.shape import HOST_LINK, Kind, Wires
 
 Phase = list[tuple[int, float]]
-_RANGES = 16  # of GPUs in one child of a gang's top, looked at one by one
+_RANGES: Final = 16  # of GPUs in one child of a gang's top, looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,7 @@ class Least:
         return [(self.wires.host, factor * self.gang.host)] if self._network else []
 
 
-_BY_NAME: dict[str, Callable[[Least, Collective], tuple[float, list[Phase]]]] = {
+_BY_NAME: Final[dict[str, Callable[[Least, Collective], tuple[float, list[Phase]]]]] = {
     "ring": Least.ring,
     "tree": Least.tree,
     "hierarchical": Least.hierarchical,

@@ -10,14 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.topology import Level, LinkKind, Topology
 
 # What one GPU can put on the network by itself where a machine has several NICs: the rate of PCIe 4.0 ×16, which
 # a GPU's own slot has (an estimate; where the NICs come to more per GPU, a GPU has its own part of them).
-HOST_LINK = 32e9
+HOST_LINK: Final = 32e9
 
 Tree = Any  # level 0: GPUs of a domain; above: tuple of subtrees; a machine: (kind of machine, what is inside)
 
@@ -63,6 +63,9 @@ class Shapes:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        self._own = topology.machine_level
+        self._domains = [machine.domains for machine in topology.machines]
+        self._islands = [list(machine.islands) for machine in topology.machines]
         kinds: dict[Kind, int] = {}
         self._kind = [
             kinds.setdefault(Kind(machine.gpu_type, machine.gpus, machine.links), len(kinds))
@@ -83,25 +86,25 @@ class Shapes:
     def alone(self, placement: Placement) -> int:
         """A number that says all there is to say of the shape where a gang is on one machine whose GPUs are all alike
         to each other, as most gangs are; -1 where it is not."""
-        if self.topology.machine_level or len(placement.slices) != 1:
+        slices = placement.slices
+        if self._own or len(slices) != 1:
             return -1
-        machine, _ = placement.slices[0]
+        machine, _ = slices[0]
         return self._kind[machine] << 32 | placement.gpus
 
     def of(self, placement: Placement) -> Shape:
-        topology = self.topology
-        own = topology.machine_level
-        if own == 0 and len(placement.slices) == 1:  # most gangs
-            machine, mask = placement.slices[0]
-            return Shape(0, (self._kind[machine], mask.bit_count()))
+        own, slices = self._own, placement.slices
+        if own == 0 and len(slices) == 1:  # most gangs
+            machine, mask = slices[0]
+            return Shape(0, (self._kind[machine], gpus_in(mask)))
         nodes: list[tuple[tuple[int, ...], Tree]] = []
-        for machine, mask in placement.slices:
-            found = topology.machines[machine]
-            inside: Tree = mask.bit_count()
+        for machine, mask in slices:
+            inside: Tree = gpus_in(mask)
             if own:
-                counts = ((mask & island).bit_count() for island in found.islands)
-                inside = tuple(sorted((count for count in counts if count), reverse=True))
-            nodes.append((found.domains, (self._kind[machine], inside)))
+                counts = [gpus_in(mask & island) for island in self._islands[machine] if mask & island]
+                counts.sort(reverse=True)
+                inside = tuple(counts)
+            nodes.append((self._domains[machine], (self._kind[machine], inside)))
         level = own
         offset = 0
         while len(nodes) > 1:  # fold machines into racks, racks into blocks … until one domain holds all
@@ -111,12 +114,11 @@ class Shapes:
             for domains, tree in nodes:
                 folded.setdefault(domains[offset], (domains, []))[1].append(tree)
             nodes = [(domains, tuple(sorted(trees, reverse=True))) for domains, trees in folded.values()]
-        return trimmed(Shape(level, nodes[0][1]), own)
+        return trimmed(level, nodes[0][1], own)
 
 
-def trimmed(shape: Shape, machine_level: int) -> Shape:
+def trimmed(top: int, tree: Tree, machine_level: int) -> Shape:
     """Without outer domains that hold a single unit. A shape never loses its machine."""
-    top, tree = shape
     while top > machine_level and len(tree) == 1:
         top, tree = top - 1, tree[0]
     return Shape(top, tree)
@@ -131,12 +133,18 @@ def gpu_count(top: int, tree: Tree, machine_level: int) -> int:
 
 def kinds_in(shape: Shape, machine_level: int) -> set[int]:
     """Kinds of machines a shape is made of."""
-    if shape.top == machine_level:
-        return {shape.tree[0]}
     found: set[int] = set()
-    for child in shape.tree:
-        found |= kinds_in(Shape(shape.top - 1, child), machine_level)
+    _add_kinds(shape.top - machine_level, shape.tree, found)
     return found
+
+
+def _add_kinds(above: int, tree: Tree, found: set[int]) -> None:
+    """Of a domain so many levels above the machines."""
+    if above == 0:
+        found.add(tree[0])
+        return
+    for child in tree:
+        _add_kinds(above - 1, child, found)
 
 
 def subset(shape: Shape, positions: Sequence[int], machine_level: int) -> Shape:
@@ -168,4 +176,4 @@ def subset(shape: Shape, positions: Sequence[int], machine_level: int) -> Shape:
         return (tuple(sorted(children, reverse=True)) if children else None), start
 
     tree, _ = cut(shape.top, shape.tree, 0)
-    return trimmed(Shape(shape.top, tree), machine_level)
+    return trimmed(shape.top, tree, machine_level)

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
-from dally.core.ranking import Bucket
+from dally.core.ranking import Bucket, Key, before
 from dally.core.reasons import Reason, Token
 from dally.policies.placing import Rule
 from dally.policies.room import make_room
-
-Place = Any  # a `Key`: as a tuple of its own type, compiled code would take it apart and build it again at each step
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +114,7 @@ def _hand_out(view: View, now: float, chosen: list[_Chosen], evicted: list[Activ
     released: list[_Running] = []  # taken from the back; the last is foremost
     while heads:
         head = heads[_first(heads)]
-        while released and released[-1].key < head.key:
+        while released and before(released[-1].key, head.key):
             _settle(released.pop(), free, evicted)
         fits = free.fits(head.gpus, head.kind)
         if not fits and (not counts or back.could(head.key[0], head.gpus - free.most(head.kind))):
@@ -155,7 +152,7 @@ def _plan_by_trying(view: View, now: float, place: Rule, *, preempt: bool, lease
     starts: Plan = []
     blocked: Demand | None = None
 
-    def candidates(key: Place) -> Iterator[ActiveJob]:
+    def candidates(key: Key) -> Iterator[ActiveJob]:
         assert back is not None
         yield from (each.job for each in behind if each.key > key and each.job.id not in evicted)
         while (found := back.pop_behind(key)) is not None:
@@ -208,7 +205,7 @@ class _Head:
         self.bucket = bucket
         self.gpus, self.kind = bucket.demand.gpus, bucket.demand.gpu_type
         self.position = 0
-        self.key: Place = bucket.key(0, now)
+        self.key: Key = bucket.key(0, now)
 
     def advance(self, now: float) -> bool:
         """The next one's turn, if there is one."""
@@ -227,7 +224,7 @@ class _Running:
 
     __slots__ = ("job", "key", "kind")
 
-    def __init__(self, key: Place, job: ActiveJob, kind: str) -> None:
+    def __init__(self, key: Key, job: ActiveJob, kind: str) -> None:
         self.key, self.job, self.kind = key, job, kind
 
 
@@ -239,7 +236,7 @@ class _Tail:
     def __init__(self, bucket: Bucket, now: float) -> None:
         self.bucket = bucket
         self.position = len(bucket.entries) - 1
-        self.key: Place = bucket.key(self.position, now)
+        self.key: Key = bucket.key(self.position, now)
 
 
 class _Back:
@@ -274,9 +271,10 @@ class _Back:
 
     def _less(self, bucket: Bucket, last: int, first: float, need: int) -> int:
         """What is needed beside those of this demand, up to the last one."""
-        entries: list[Any] = bucket.entries
+        entries = bucket.entries
         shift = bucket.slope * self._now
-        if entries[last][0] + shift < first:
+        hindmost: float = entries[last][0]
+        if hindmost + shift < first:
             return need
         low, high = 0, last
         while low < high:
@@ -288,7 +286,7 @@ class _Back:
                 high = middle
         return need - (last + 1 - low) * bucket.demand.gpus
 
-    def pop_behind(self, key: Place) -> _Running | None:
+    def pop_behind(self, key: Key) -> _Running | None:
         """The hindmost job not yet visited, if it is behind `key`."""
         tails = self._tails
         if tails is None:
@@ -296,10 +294,10 @@ class _Back:
         while tails:
             last = tails[0]
             for tail in tails:
-                if tail.key > last.key:
+                if before(last.key, tail.key):
                     last = tail
             found = last.key
-            if found <= key:
+            if not before(key, found):
                 return None
             job = last.bucket.job(last.position)
             if last.position == 0:
@@ -360,7 +358,7 @@ def _first(heads: list[_Head]) -> int:
     first, least = 0, heads[0].key
     for at in range(1, len(heads)):
         key = heads[at].key
-        if key < least:
+        if before(key, least):
             first, least = at, key
     return first
 

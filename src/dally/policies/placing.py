@@ -8,10 +8,10 @@ needs. A gang never mixes GPU types. One that says on how many or on which machi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.policies.shaped import pick, place_shaped, shaped_pools
 
@@ -96,7 +96,7 @@ def place_spread(free: FreeGpus, demand: Demand) -> Placement | None:
             if window is None:
                 return _innermost(free, pool, demand.gpus, tight=False)
             some &= window
-        counts = {m: free.masks[m].bit_count() for m in bits(some)}
+        counts = {m: gpus_in(free.masks[m]) for m in bits(some)}
         machines = sorted(counts, key=lambda m: -counts[m])[: demand.gpus]
         share = dict.fromkeys(machines, 0)
         left = demand.gpus
@@ -122,7 +122,7 @@ def _window(free: FreeGpus, pool: Pool, demand: Demand) -> int | None:
     return ((1 << (domain.stop - domain.start)) - 1) << domain.start
 
 
-RULES: dict[str, Rule] = {
+RULES: Final[dict[str, Rule]] = {
     "any": place_any, "consolidated": place_consolidated, "spread": place_spread, "best-fit": place_best_fit,
 }  # fmt: skip
 
@@ -208,7 +208,7 @@ def _fill(free: FreeGpus, gpus: int, machines: Iterable[int]) -> Placement:
     slices, left = [], gpus
     for machine in machines:
         mask = free.masks[machine]
-        count = min(left, mask.bit_count())
+        count = min(left, gpus_in(mask))
         slices.append((machine, lowest_gpus(mask, count)))
         left -= count
         if not left:

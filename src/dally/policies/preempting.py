@@ -8,14 +8,14 @@ cost nothing.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from dally.core.plan import Action, Extend, Migrate, Plan, Resize, Start
 from dally.core.policy import View
 from dally.policies.options import Condition, option
 
 Preempting = Literal["free", "costly", "never"]
-WORTH = 10.0  # times its price that a job works before it may be preempted again
+WORTH: Final = 10.0  # times its price that a job works before it may be preempted again
 
 
 def preempting(only_with: Condition | tuple[Condition, ...] = ()) -> Any:

@@ -11,7 +11,7 @@ import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -25,7 +25,7 @@ from dally.policies.placing import Rule
 from dally.policies.reserving_places import Held, Later, Places, held_by
 
 Reserving = Literal["easy", "conservative"]
-YEAR = 365 * 86400.0  # the limit of a job of which nobody knows how long it takes
+YEAR: Final = 365 * 86400.0  # the limit of a job of which nobody knows how long it takes
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted)
 
 

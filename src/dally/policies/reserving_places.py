@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dally.core.free import FreeGpus, lowest_gpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.topology import Topology
 from dally.policies.placing import Rule
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 def held_by(placement: Placement) -> Held:
-    return tuple((machine, mask.bit_count()) for machine, mask in placement.slices)
+    return tuple((machine, gpus_in(mask)) for machine, mask in placement.slices)
 
 
 class Later:
@@ -61,7 +61,7 @@ class Places:
                  later: Later) -> None:  # fmt: skip
         self.now, self.free, self.place, self.later = now, free, place, later
         self.times = [now]
-        self.counts = [[mask.bit_count() for mask in free.masks]]
+        self.counts = [[gpus_in(mask) for mask in free.masks]]
         self._changed: list[set[int]] = [set()]  # by step, the machines that have more or fewer than in the one before
         self._drops: list[set[int]] = [set()]  # by step, those that have fewer: somebody's reservation begins
         for time, held in sorted(ends):
@@ -84,7 +84,7 @@ class Places:
         hidden = []
         for machine, count in enumerate(room):
             mask = self.free.masks[machine]
-            if mask.bit_count() > count:
+            if gpus_in(mask) > count:
                 hidden.append((machine, mask & ~lowest_gpus(mask, max(0, count))))
         for machine, mask in hidden:
             self.free.take_mask(machine, mask)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Final
 
 from dally.core.errors import UserError
 from dally.core.job import Job
 
-NOISE = 0.02  # sigma of one mini-batch; an assumption: mini-batches of one job are alike (Gandiva, OSDI'18)
+NOISE: Final = 0.02  # sigma of one mini-batch; an assumption: mini-batches of one job are alike (Gandiva, OSDI'18)
 
 
 class NoisyMeter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -32,10 +32,10 @@ def _order(event: ev.Event) -> int:
     return ev.ORDER[type(event)]
 
 
-_STUCK = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
+_STUCK: Final = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
 
 
-_STOPS = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
+_STOPS: Final = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
 _ARRIVED = ev.ORDER[ev.Arrived]
 
 

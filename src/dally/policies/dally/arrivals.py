@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from dally.policies.dally.remembered import ArrivalsMemory
 
-RECENT = 100  # arrivals that count: a load is that of some time, and durations differ by factors of a thousand
-_FEW = 10  # fewer say nothing
-_SILENCE = 5.0  # times the mean time between two arrivals without another one: nobody comes any more (e⁻⁵ by chance)
+RECENT: Final = 100  # arrivals that count: a load is that of some time, and durations differ by factors of a thousand
+_FEW: Final = 10  # fewer say nothing
+_SILENCE: Final = 5.0  # times the mean time between arrivals without another one: nobody comes any more (e⁻⁵ by chance)
 
 
 class Arrivals:

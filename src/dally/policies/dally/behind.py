@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.ranking import Entry
@@ -278,7 +278,7 @@ class Behind:
                 for machine, mask in bounds[at].placement.slices:
                     if machines[machine].gpu_type == kind:
                         domain = machines[machine].domains[tier]
-                        counts[domain] += mask.bit_count()
+                        counts[domain] += gpus_in(mask)
                         if counts[domain] >= gpus:
                             return True
         return False
@@ -320,7 +320,7 @@ class Behind:
                     if machines[machine].gpu_type == kind:
                         domain = machines[machine].domains[tier]
                         before = counts[domain]
-                        counts[domain] = after = before + mask.bit_count()
+                        counts[domain] = after = before + gpus_in(mask)
                         if before < gpus <= after:
                             able |= 1 << domain
         holders.able = able

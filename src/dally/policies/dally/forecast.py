@@ -7,10 +7,11 @@ as it has run, or as long as jobs of its demand ran before it; where speeds are 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.estimates import learning
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.policies.dally.arrivals import Arrivals
@@ -24,11 +25,11 @@ from dally.policies.dally.remembered import ValueMemory as ValueMemory
 from dally.policies.dally.tiers import Tiers
 from dally.policies.dally.work_left import FEW, Ended, mean_of_declared, most_of, size_of_declared
 
-_RECENT = 0.1  # weight of the latest wait in what is learned of them
-_IN_TIME = 1.25  # times what was expected that a wait may take for the forecast to have come true
-_SURELY = 1.0 - 1e-9  # of a time that was worked out another way: rounding
-_SLACK = 1.0  # seconds further that openings are looked for: rounding again, of times far from zero
-_WORST = 10.0  # no single wait counts as more than so many times longer or shorter than expected
+_RECENT: Final = 0.1  # weight of the latest wait in what is learned of them
+_IN_TIME: Final = 1.25  # times what was expected that a wait may take for the forecast to have come true
+_SURELY: Final = 1.0 - 1e-9  # of a time that was worked out another way: rounding
+_SLACK: Final = 1.0  # seconds further that openings are looked for: rounding again, of times far from zero
+_WORST: Final = 10.0  # no single wait counts as more than so many times longer or shorter than expected
 
 
 class _Placed:
@@ -307,7 +308,7 @@ class Forecast:
                 placement = self.view.job(job_id).placement
                 for index, mask in placement.slices if placement is not None else ():
                     if topology.machines[index].gpu_type == kind:
-                        free += mask.bit_count()
+                        free += gpus_in(mask)
                         begin = end
             if free >= demand.gpus and (found is None or begin < found[0]):
                 found = begin, free - demand.gpus

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Sequence
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
 from dally.core.policy import View
-from dally.core.ranking import Entry
+from dally.core.ranking import Entry, place_of
 
 
 class Lane:
@@ -57,7 +57,7 @@ class Lane:
         stage, since = self._stage.pop(entry[4].id)
         order, ages = self._order[stage], self._age[stage]
         self._passed[stage] = 0
-        del order[bisect_left(order, entry)]
+        order.pop(place_of(order, entry))
         del ages[bisect_left(ages, (since, entry))]
         return since
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.policies.dally.tiers import Tiers
 
@@ -73,7 +73,7 @@ class OpeningsByCount(Openings):
             if counts is not None:
                 domain = self._domains[index]
                 before = counts[domain]
-                counts[domain] = after = before + mask.bit_count()
+                counts[domain] = after = before + gpus_in(mask)
                 if before < self._gpus <= after:
                     self.times.append(self.seen)
 
@@ -104,8 +104,8 @@ class OpeningsByShape(Openings):
         gpus = self._gpus
         for index, mask in placement.slices:
             seen = self._free.get(index)
-            before = self._masks[index].bit_count() if seen is None else seen
-            self._free[index] = after = before + mask.bit_count()
+            before = gpus_in(self._masks[index]) if seen is None else seen
+            self._free[index] = after = before + gpus_in(mask)
             kind = self._kinds[index]
             needs = self._least.get(kind)
             if needs is not None and before * needs < gpus <= after * needs:
@@ -127,7 +127,7 @@ class OpeningsAmong(Openings):
         for index, kind in enumerate(tiers.kinds):
             if self._may_be_on(index):
                 key = (kind, self._domains[index])
-                self._free[key] = self._free.get(key, 0) + free.masks[index].bit_count()
+                self._free[key] = self._free.get(key, 0) + gpus_in(free.masks[index])
         self.open_now(now, sum(1 for count in self._free.values() if count >= self._gpus))
 
     def _may_be_on(self, index: int) -> bool:
@@ -138,6 +138,6 @@ class OpeningsAmong(Openings):
             if self._may_be_on(index):
                 key = (self._kinds[index], self._domains[index])
                 before = self._free[key]
-                self._free[key] = after = before + mask.bit_count()
+                self._free[key] = after = before + gpus_in(mask)
                 if before < self._gpus <= after:
                     self.times.append(self.seen)

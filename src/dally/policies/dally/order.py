@@ -8,9 +8,11 @@ a power of that weight: the knob between the average and wide gangs.
 
 from __future__ import annotations
 
+from typing import Final
+
 from dally.core.ranking import Rank
 
-AGEING = 0.1  # of its wait is taken off a job's size: after ten times what it needs nothing newer passes it
+AGEING: Final = 0.1  # of its wait is taken off a job's size: after ten times what it needs nothing newer passes it
 
 
 def weight(gpus: int, waiting: int, breadth: float) -> float:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.policies.dally.ends import Ends
 from dally.policies.dally.queue import Queue
 
-URGENT = 1.2  # times D a job needs before it counts: later jobs, which nobody knows yet, will stretch D
-SHARE = 1 / 8  # of the GPUs
-BRIEF = 1 / 10  # of a pole's time left: a wider gang that needs less may still take its GPUs
-WIDER = 1  # times a pole's GPUs; a narrow job finds GPUs elsewhere, and many of them would take the pole's in turn
+URGENT: Final = 1.2  # times D a job needs before it counts: later jobs, which nobody knows yet, will stretch D
+SHARE: Final = 1 / 8  # of the GPUs
+BRIEF: Final = 1 / 10  # of a pole's time left: a wider gang that needs less may still take its GPUs
+WIDER: Final = 1  # times a pole's GPUs; a narrow job finds GPUs elsewhere, and many would take the pole's in turn
 
 
 class LongPoles:

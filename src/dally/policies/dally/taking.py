@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
+from dally.core.placement import gpus_in
 
 
 class Domain:
@@ -95,7 +96,7 @@ def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, ab
                 if domain.need > 0:
                     domain.chosen.append(victim)
                     domain.lost += victim.gpus
-            domain.need -= mask.bit_count()
+            domain.need -= gpus_in(mask)
         better = False
         for domain in touched:
             could = best.after(domain)

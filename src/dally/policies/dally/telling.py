@@ -4,6 +4,7 @@ forecasts were."""
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Wait
@@ -14,7 +15,7 @@ from dally.policies.dally.tiers import Tiers
 from dally.policies.dally.timers import NO_LIMIT
 from dally.policies.dally.waiting import Declined
 
-_LITTLE = 0.1  # of the wait: the price of GPU time moves a little with every event, which is not worth a line each
+_LITTLE: Final = 0.1  # of the wait: the price of GPU time moves a little with every event, not worth a line each
 
 
 def tell(tiers: Tiers, memory: ValueMemory, job: ActiveJob, said: Declined, before: Reason | None,

@@ -10,7 +10,7 @@ from collections.abc import Set
 from typing import Literal
 
 from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
-from dally.core.placement import Placement, Slice
+from dally.core.placement import Placement, Slice, gpus_in
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.shape import fits_empty
@@ -167,7 +167,7 @@ class Tiers:
         fitting = pool.domains_with(level, gpus)
         domain = self.topology.domains[level][(fitting & -fitting).bit_length() - 1]
         some = pool.domains_with(self.own, 1) >> domain.start & (1 << domain.stop - domain.start) - 1
-        offers = [(free.masks[domain.start + i].bit_count(), domain.start + i) for i in bits(some)]
+        offers = [(gpus_in(free.masks[domain.start + i]), domain.start + i) for i in bits(some)]
         offers.sort(key=lambda offer: (-offer[0], offer[1]))
         slices: list[Slice] = []
         left = gpus

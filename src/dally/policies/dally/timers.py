@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dally.core.plan import Demand
 from dally.policies.dally.remembered import Histories, History
 
 NO_LIMIT = "without limit"  # of a timer that never runs out
-_ROUNDING = 1e-9  # a mean of equal delays must not be rounded up to the next lease
+_ROUNDING: Final = 1e-9  # a mean of equal delays must not be rounded up to the next lease
 
 class Timers(Protocol):
     def waits(self, memory: Histories, demand: Demand, now: float) -> tuple[float, ...]:

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from dally.core.active import ActiveJob
 from dally.core.placement import Placement
 from dally.policies.dally.forecast import Forecast
 
 Waits = Literal["value", "never", "always"] | float
-IDLE = 1 / 8  # u: the part of declined GPUs that stands idle meanwhile
-FULL = 1 / 3  # ρ counts for no more: what is less than three times as slow is left to the forecast
+IDLE: Final = 1 / 8  # u: the part of declined GPUs that stands idle meanwhile
+FULL: Final = 1 / 3  # ρ counts for no more: what is less than three times as slow is left to the forecast
 
 
 class Declined:

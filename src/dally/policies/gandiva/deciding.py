@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
@@ -24,8 +25,8 @@ from dally.policies.gandiva.servers import Servers
 from dally.policies.gandiva.starving import Starvation
 
 _GONE = (ev.Finished, ev.Failed, ev.Cancelled, ev.Interrupted, ev.StartFailed, ev.Yielded, Preempt)
-_HEARD = frozenset((*_GONE, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged, ev.ContactRestored,
-                    Start, Migrate, Resize, Reshare))  # fmt: skip
+_HEARD: Final = frozenset((*_GONE, ev.MachineDown, ev.MachineDrained, ev.MachineUp, ev.MachinesChanged,
+                           ev.ContactRestored, Start, Migrate, Resize, Reshare))  # fmt: skip
 
 
 class Deciding:

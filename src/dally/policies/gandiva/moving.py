@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from itertools import islice
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import Pool, bits, lowest_gpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.sharing import Group
 from dally.core.topology import Topology
@@ -21,7 +22,7 @@ from dally.policies.gandiva.introspection import Introspection, Verdict
 from dally.policies.gandiva.memory import Check, Class, GandivaMemory, Gang
 from dally.policies.placing import place_best_fit
 
-_MOVES = 4  # of one kind per event: bounds its cost, and a cluster does not move house at once
+_MOVES: Final = 4  # of one kind per event: bounds its cost, and a cluster does not move house at once
 
 
 class Migration:
@@ -207,7 +208,7 @@ class Migration:
         others = ~draft.servers.idle & ~(1 << server)
         if among is not None:
             others &= draft.free.topology.among(among)
-        for count in range(size, draft.free.masks[server].bit_count()):
+        for count in range(size, gpus_in(draft.free.masks[server])):
             exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0) & others
             for candidates in (exactly & draft.servers.affine(size), exactly):
                 if candidates:

@@ -5,6 +5,7 @@ GPU least, if their memory fits. It is a trial: it stays if together they do mor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
@@ -14,7 +15,7 @@ from dally.policies.gandiva.introspection import Introspection, Verdict
 from dally.policies.gandiva.memory import Check, Class, Pair, Trial
 from dally.policies.gandiva.servers import class_of
 
-_LOOK_AT = 8  # jobs of lowest utilisation that are tried as movers and as hosts: bounds the cost of one event
+_LOOK_AT: Final = 8  # jobs of lowest utilisation that are tried as movers and as hosts: bounds the cost of one event
 
 
 class _Candidate:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Generic, TypeVar, cast
 
 from dally.core.memory import Draft, Order, Table
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.shape import broken
@@ -202,7 +202,7 @@ class Servers:
             after = _mostly(held, before)
             if group is not None:  # counted anew: what is left without it decides where there are equals
                 size = self.size(group)
-                held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+                held[size] = held.get(size, 0) + len(group.turns) * gpus_in(mask)
                 after = _mostly(held, after)
             if after != before:
                 self._change(machine, before, after)
@@ -280,7 +280,7 @@ class Servers:
                 size = self.size(group)
                 for server, mask in group.placement.slices:
                     if server == machine:
-                        held[size] = held.get(size, 0) + len(group.turns) * mask.bit_count()
+                        held[size] = held.get(size, 0) + len(group.turns) * gpus_in(mask)
                         break
         return held
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import lowest_gpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.topology import Machine
 from dally.policies.gandiva.arrival import on_free_gpus, on_shared_gpus
 from dally.policies.gandiva.draft import Draft
 
-_NO_LIMIT = 1 << 30
-_AT_ONCE = 16  # jobs that are helped in one plan: bounds the cost of one event
+_NO_LIMIT: Final = 1 << 30
+_AT_ONCE: Final = 16  # jobs that are helped in one plan: bounds the cost of one event
 
 
 class Starvation:
@@ -72,7 +73,7 @@ class Starvation:
         allowed = -1 if job.demand.among is None else free.topology.among(job.demand.among)
         usable = [machine for machine in among if machine.gpu_type == kind and allowed >> machine.index & 1
                   and all(self._may_go(draft, member) for member in draft.groups.residents(machine.index))]
-        usable.sort(key=lambda m: (m.gpus < size, -free.masks[m.index].bit_count(), -m.gpus, m.index))
+        usable.sort(key=lambda m: (m.gpus < size, -gpus_in(free.masks[m.index]), -m.gpus, m.index))
         if nodes is not None:
             roomy = [machine for machine in usable if self._reach(draft, machine) >= size // nodes][:nodes]
             return roomy if len(roomy) == nodes else []
@@ -96,7 +97,7 @@ class Starvation:
         mask = draft.free.masks[machine.index]
         for group in draft.groups.on(machine.index):
             mask |= dict(group.placement.slices)[machine.index]
-        return mask.bit_count()
+        return gpus_in(mask)
 
     def _clear(self, draft: Draft, servers: list[Machine], job: ActiveJob) -> None:
         """Preempt who is in the way, whole groups at a time, until the gang fits on these servers."""
@@ -104,8 +105,8 @@ class Starvation:
 
         def enough(machine: Machine) -> bool:
             if job.demand.nodes is not None:
-                return draft.free.masks[machine.index].bit_count() >= most
-            return sum(draft.free.masks[each.index].bit_count() for each in servers) >= job.gpus
+                return gpus_in(draft.free.masks[machine.index]) >= most
+            return sum(gpus_in(draft.free.masks[each.index]) for each in servers) >= job.gpus
 
         for machine in servers:
             for group in list(draft.groups.on(machine.index)):
@@ -115,8 +116,8 @@ class Starvation:
         left, slices = job.gpus, []
         for machine in servers:
             mask = draft.free.masks[machine.index]
-            part = lowest_gpus(mask, min(left, most, mask.bit_count()))
-            left -= part.bit_count()
+            part = lowest_gpus(mask, min(left, most, gpus_in(mask)))
+            left -= gpus_in(part)
             if part:
                 slices.append((machine.index, part))
         draft.start(job, Placement.of(slices))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,7 +24,7 @@ COUNTS_MONEY = ("cost", "cost-slo")
 COMPARES_WITH_ALONE = "finish-time-fairness"
 _OTHERWISE = (*COUNTS_MONEY, "isolated", "allox")  # objectives that do not like throughput above all
 _TIMELESS = ("max-min-fairness", "fifo", "throughput", "hierarchical", "isolated")  # no matter what a job has done
-_SLIVER = 1e-6  # of its time; less is the solver's last digits
+_SLIVER: Final = 1e-6  # of its time; less is the solver's last digits
 
 
 class Wishes(Protocol):

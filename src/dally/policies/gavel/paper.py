@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -28,7 +28,7 @@ from dally.policies.gavel.standings import Standings
 if TYPE_CHECKING:
     from dally.policies.gavel.policy import GavelOptions
 
-_FAR = 1e6  # rounds
+_FAR: Final = 1e6  # rounds
 
 
 class PaperRounds:

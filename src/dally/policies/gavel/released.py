@@ -19,6 +19,7 @@ passed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -42,7 +43,7 @@ from dally.policies.placing import place_consolidated
 
 _ORDER = ("V100", "P100", "K80")  # the types the released code knows, in its order; others follow in the cluster's
 _AWAY = ENDED | {State.HELD}
-_PATIENCE = 1.0  # seconds a boundary waits for a job that should have ended, if rounding made it late
+_PATIENCE: Final = 1.0  # seconds a boundary waits for a job that should have ended, if rounding made it late
 
 
 class ReleasedRounds:

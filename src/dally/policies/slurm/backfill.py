@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand
@@ -16,7 +17,7 @@ from dally.policies.slurm.settings import EVERYWHERE, YEAR, Partition
 from dally.policies.slurm.space import Space
 from dally.policies.slurm.turn import Turn
 
-TOLD = 10  # so many jobs at the head of the queue are told when and where they are planned to start
+TOLD: Final = 10  # so many jobs at the head of the queue are told when and where they are planned to start
 
 
 @dataclass(slots=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dally.core.free import bits
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.policies.slurm.nodes import Nodes, counted, nodes_of
 from dally.policies.slurm.room import Chosen
 from dally.policies.slurm.settings import Partition
 
-FIRST_WINDOW = 30.0  # seconds: jobs that end within it are taken to end together, then within twice as many, …
-KILL_WAIT = 30.0  # seconds between the end of a job's limit and its being killed
+FIRST_WINDOW: Final = 30.0  # seconds: jobs that end within it are taken to end together, then within twice as many, …
+KILL_WAIT: Final = 30.0  # seconds between the end of a job's limit and its being killed
 
 Moment = tuple[float, str]  # a time, and the job whose limit ends then: two jobs never have the same id
 Question = tuple[Demand, str, int, str | None]  # who asks, of which partition, on which nodes, how near
@@ -131,7 +131,7 @@ class Ends:
         for machine, mask in enumerate(masks):
             if mask != self._masks[machine]:
                 self._masks[machine] = mask
-                self.counts[machine] = mask.bit_count()
+                self.counts[machine] = gpus_in(mask)
                 spoilt |= 1 << machine
         self._spoil(spoilt)
 

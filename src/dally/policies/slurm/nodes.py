@@ -9,11 +9,11 @@ not by how full they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dally.core.free import FreeGpus, bits, lowest_gpus
 from dally.core.job import Job
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.topology import Topology
 from dally.policies.slurm.room import Chosen, Room, RoomNow
@@ -46,7 +46,7 @@ class Reserved(NamedTuple):
     nodes: int
 
 
-BY_NODE = frozenset({"order", "last", "pack", "spread"})  # ways of choosing that know no switches
+BY_NODE: Final = frozenset({"order", "last", "pack", "spread"})  # ways of choosing that know no switches
 
 
 def _by_node(how: str, room: Room, nodes: Iterable[int]) -> Iterable[int]:
@@ -375,7 +375,7 @@ def _by_weight(weights: Mapping[int, int], machines: int) -> list[int]:
 
 def counted(placement: Placement) -> Chosen:
     """Its GPUs by machine."""
-    return tuple((machine, mask.bit_count()) for machine, mask in placement.slices)
+    return tuple((machine, gpus_in(mask)) for machine, mask in placement.slices)
 
 
 def first_bits(members: int, count: int) -> list[int]:

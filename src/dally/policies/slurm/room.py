@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from dally.core.free import FreeGpus
+from dally.core.placement import gpus_in
 
 Chosen = tuple[tuple[int, int], ...]  # (machine, GPUs)
 
@@ -34,7 +35,7 @@ class RoomNow:
         return found
 
     def free_on(self, machine: int) -> int:
-        return self.free.masks[machine].bit_count()
+        return gpus_in(self.free.masks[machine])
 
 
 class RoomLater:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.job import Job
@@ -19,7 +20,7 @@ from dally.policies.slurm.priority import association, fair_shares, normalised, 
 from dally.policies.slurm.settings import YEAR, Partition, Settings
 from dally.policies.slurm.sharetree import leaf, tree_shares
 
-MINUTE = 60.0
+MINUTE: Final = 60.0
 
 
 class SlurmRules:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from itertools import islice
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
-from dally.core.ranking import Entry
+from dally.core.ranking import Entry, place_of
 from dally.core.reasons import Reason, Token
 from dally.core.units import show_time
 from dally.policies.slurm.ends import Ends
@@ -21,7 +21,7 @@ from dally.policies.slurm.room import Chosen, Room, RoomLater, RoomNow
 from dally.policies.slurm.rules import SlurmRules
 from dally.policies.slurm.settings import Partition
 
-_LONG = 4000  # waiting jobs: of more, only those that may be looked at are
+_LONG: Final = 4000  # waiting jobs: of more, only those that may be looked at are
 
 _FIRST = Reason(Token.WAITING_FOR_GPUS, "the first of its partition does not fit now")
 _BEHIND = Reason(Token.PRIORITY, "jobs before it in the order come first, and backfill has found no gap for it")
@@ -49,10 +49,10 @@ class Line:
         self.said: dict[str, _Said] = {}  # of those who wait: most are told the same again and again
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
-        insort(self.entries, entry)  # the order of arrival decides before jobs are compared
+        self.entries.insert(place_of(self.entries, entry), entry)
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
-        del self.entries[bisect_left(self.entries, entry)]
+        self.entries.pop(place_of(self.entries, entry))
         self.said.pop(job.id, None)
 
 
@@ -149,7 +149,7 @@ class Turn:
         behind = self.rules.lesser(self.view, self.memory, job, self.evicted, self.now)
         if not behind or self.nodes.in_island(job.demand):  # which GPUs they would leave is not looked at
             return None
-        room = RoomLater([mask.bit_count() for mask in self.free.masks])
+        room = RoomLater([gpus_in(mask) for mask in self.free.masks])
         taken: list[ActiveJob] = []
         chosen: Chosen | None = None
         for victim in behind:
@@ -165,7 +165,7 @@ class Turn:
         spare = {m: room.free_on(m) - gpus for m, gpus in need.items()}
         for victim in reversed(taken):  # the greatest is spared first
             assert victim.placement is not None
-            parts = {m: mask.bit_count() for m, mask in victim.placement.slices if m in need}
+            parts = {m: gpus_in(mask) for m, mask in victim.placement.slices if m in need}
             if all(spare[m] >= gpus for m, gpus in parts.items()):
                 for machine, gpus in parts.items():
                     spare[machine] -= gpus
@@ -240,7 +240,7 @@ class Turn:
         behind = self.rules.lesser(self.view, self.memory, job, self.evicted, self.now)
         if not behind or self.nodes.in_island(job.demand):
             return None
-        room = RoomLater([mask.bit_count() for mask in self.free.masks])
+        room = RoomLater([gpus_in(mask) for mask in self.free.masks])
         for victim in behind:
             assert victim.placement is not None
             room.give(counted(victim.placement))

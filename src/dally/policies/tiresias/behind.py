@@ -10,23 +10,22 @@ more than the jobs behind could have are turned away by a count, and else the jo
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from heapq import heappop, heappush, merge
 from operator import itemgetter
-from typing import Any
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import Pool
 from dally.core.placement import Slice
 from dally.core.policy import View
-from dally.core.ranking import Bucket
+from dally.core.ranking import Bucket, before, place_of
 from dally.core.ranking import Entry as Place
 from dally.policies.room import needed
 
-_REACHES = 4  # places that are followed at a time
-_NEAR = 8  # jobs in between up to which a reach is moved rather than another one made
-_PENDING = 256  # changes of who is behind that are kept for somebody who asks on which machines they were
+_REACHES: Final = 4  # places that are followed at a time
+_NEAR: Final = 8  # jobs in between up to which a reach is moved rather than another one made
+_PENDING: Final = 256  # changes of who is behind that are kept for somebody who asks on which machines they were
 
 
 class Held:
@@ -192,9 +191,9 @@ class Behind:
             self._sloped.discard(job.id)
             self._resized.discard(job.id)
             return
-        at = bisect_left(self._order, held.place)
-        del self._order[at]
-        del self._held[at]
+        at = place_of(self._order, held.place)
+        self._order.pop(at)
+        self._held.pop(at)
         for machine, _ in held.slices:
             del self._on[machine][job.id]
         for reach in self._reaches:
@@ -208,13 +207,13 @@ class Behind:
         self.changes += 1
         slices = job.placement.slices
         held = self._there[job.id] = Held(job, place, slices, self._kinds[slices[0][0]])
-        at = bisect_right(self._order, place)
+        at = place_of(self._order, place)
         self._order.insert(at, place)
         self._held.insert(at, held)
         for machine, _ in slices:
             self._on[machine][job.id] = held
         for reach in self._reaches:
-            if at > reach.at or (at == reach.at and place > reach.place):
+            if at > reach.at or (at == reach.at and before(reach.place, place)):
                 reach.add(held)
             else:
                 reach.at += 1
@@ -241,7 +240,7 @@ class Behind:
                 held = self._there.get(job_id)
                 if held is not None:
                     for reach in self._reaches:
-                        if held.place > reach.place:
+                        if before(reach.place, held.place):
                             reach.add(held)
             self.evicted.clear()
         if self._more is not None:
@@ -253,7 +252,7 @@ class Behind:
         held = self._there.get(job.id)
         if held is not None:
             for reach in self._reaches:
-                if held.place > reach.place:
+                if before(reach.place, held.place):
                     reach.remove(held)
 
     @property
@@ -275,7 +274,7 @@ class Behind:
         first: float = place[0]
         gpus, now = 0, self._now
         for bucket in self._running.buckets.values():
-            entries: list[Any] = bucket.entries
+            entries = bucket.entries
             low, high = 0, len(entries)
             while low < high:
                 middle = (low + high) // 2
@@ -333,10 +332,10 @@ class Behind:
         order = self._order
         for reach in self._reaches:  # mostly one of them is there, which two looks tell
             at = reach.at
-            if (at == len(order) or place < order[at]) and (at == 0 or order[at - 1] < place):
+            if (at == len(order) or before(place, order[at])) and (at == 0 or before(order[at - 1], place)):
                 reach.place = place
                 return reach
-        at = bisect_right(order, place)
+        at = place_of(order, place)
         nearest, distance = None, 0
         for reach in self._reaches:
             away = reach.at - at if reach.at > at else at - reach.at

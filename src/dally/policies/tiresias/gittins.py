@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import accumulate
 from pathlib import Path
+from typing import Final
 
 from dally.core.errors import UserError
 
-RELEASED_DELTA = 3250  # GPU-seconds; fixed in the released simulator
+RELEASED_DELTA: Final = 3250  # GPU-seconds; fixed in the released simulator
 
 
 class Distribution:

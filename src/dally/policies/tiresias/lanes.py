@@ -3,13 +3,13 @@ and what those who wait were told."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from functools import lru_cache
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand, Wait
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place
+from dally.core.ranking import before, place_of
 from dally.core.reasons import Reason, Token
 from dally.policies.greedy import waits_for_gpus
 from dally.policies.tiresias.behind import Behind
@@ -32,10 +32,10 @@ class Lane:
         self.told: Said | None = None  # what its first was last told
         self.entries: list[Place] = []  # waiting ranks do not change with time: an entry is its place in the order
         self.at = 0  # so many of them start by the plan in the making
-        self._failed: Place = None  # from there on nobody was served
+        self._failed: Place | None = None  # from there on nobody was served
         self._as_of = -1  # by the state of that number
 
-    def failed(self, as_of: int) -> Place:
+    def failed(self, as_of: int) -> Place | None:
         """From which place on nobody was served, if everything is as it was."""
         return self._failed if self._as_of == as_of else None
 
@@ -43,12 +43,31 @@ class Lane:
         self._failed, self._as_of = place, as_of
 
 
+Heads = list[tuple[Place, Lane]]  # firsts of lanes, in order; no two places are equal
+
+
+def enter(heads: Heads, place: Place, lane: Lane, low: int = 0) -> None:
+    """At its place among the heads from the `low`-th on."""
+    heads.insert(_head_at(heads, place, low), (place, lane))
+
+
+def _head_at(heads: Heads, place: Place, low: int) -> int:
+    high = len(heads)
+    while low < high:
+        middle = (low + high) // 2
+        if before(heads[middle][0], place):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 class Lanes:
     """Waiting jobs by demand and need, in the policy's order: follows the view's queue (`Ranking.watch`)."""
 
     def __init__(self, packing: Packing) -> None:
         self.packing = packing
-        self.heads: list[tuple[Place, Lane]] = []  # the first of every lane, in order
+        self.heads: Heads = []  # the first of every lane
         self._picky: dict[Demand, Lane] = {}  # only those that are not empty
         self._easy: dict[Demand, Lane] = {}
         self._where: dict[str, Lane] = {}
@@ -66,22 +85,22 @@ class Lanes:
             lane = lanes[demand] = Lane(demand, picky)
         self._where[job.id] = lane
         entries = lane.entries
-        insort(entries, place)
+        entries.insert(place_of(entries, place), place)
         if entries[0] is place:  # objects
             if len(entries) > 1:
                 self._drop(entries[1], lane)
-            insort(self.heads, (place, lane))
+            enter(self.heads, place, lane)
 
     def removed(self, job: ActiveJob, place: Place) -> None:
         lane = self._where.pop(job.id)
         self._said.pop(job.id, None)
         entries = lane.entries
-        at = 0 if entries[0] is place else bisect_left(entries, place)  # objects; mostly the first is served
-        del entries[at]
+        at = 0 if entries[0] is place else place_of(entries, place)  # objects; mostly the first is served
+        entries.pop(at)
         if at == 0:
             self._drop(place, lane)
             if entries:
-                insort(self.heads, (entries[0], lane))
+                enter(self.heads, entries[0], lane)
             else:
                 del (self._picky if lane.picky else self._easy)[lane.demand]
 
@@ -90,7 +109,7 @@ class Lanes:
 
     def _drop(self, place: Place, lane: Lane) -> None:
         """It is the first of its lane no more; no two places are equal."""
-        del self.heads[bisect_left(self.heads, (place, lane))]
+        self.heads.pop(_head_at(self.heads, place, 0))
 
     def _must(self, job: ActiveJob) -> bool:
         """Whether it must be consolidated. Who says itself where it must be is not held to anything more."""

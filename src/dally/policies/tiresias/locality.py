@@ -8,7 +8,6 @@ fewest jobs, the hindmost first. Who waits is kept in `lanes`.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -18,12 +17,13 @@ from dally.core.placement import Placement
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place
+from dally.core.ranking import before
 from dally.policies.greedy import waits_for_gpus
 from dally.policies.placing import place_best_fit, place_tight
 from dally.policies.room import enough, make_room
 from dally.policies.tiresias.behind import Behind, Reach
 from dally.policies.tiresias.compact import Fewest, place_compact
-from dally.policies.tiresias.lanes import Lane, Lanes, Reasons
+from dally.policies.tiresias.lanes import Heads, Lane, Lanes, Reasons, enter
 
 
 def plan_with_locality(view: View, now: float, lanes: Lanes, unexplained: Sequence[ActiveJob],
@@ -79,14 +79,14 @@ def _most(free: FreeGpus) -> int:
     return most
 
 
-def _first_to_try(free: FreeGpus, heads: list[tuple[Place, Lane]], behind: Behind, as_of: int, served: _Served) -> int:
+def _first_to_try(free: FreeGpus, heads: Heads, behind: Behind, as_of: int, served: _Served) -> int:
     """The first head that a count of GPUs does not turn away; nobody before it is served. In half of all plans there is
     none, and nothing has to be tried."""
     hopeless = served.hopeless
     for turn in range(len(heads)):
         place, lane = heads[turn]
         known = lane.failed(as_of)
-        if known is not None and not place < known:
+        if known is not None and not before(place, known):
             continue
         if not hopeless.at(lane):
             if lane.bound or _enough(free, lane, behind, place):
@@ -106,7 +106,7 @@ def _enough(free: FreeGpus, lane: Lane, behind: Behind, place: Place) -> bool:
     return False
 
 
-def _serve(free: FreeGpus, heads: list[tuple[Place, Lane]], turn: int, behind: Behind, least: Fewest, as_of: int,
+def _serve(free: FreeGpus, heads: Heads, turn: int, behind: Behind, least: Fewest, as_of: int,
            served: _Served, lease: float | None) -> None:  # fmt: skip
     """From this turn on, whoever can be served. `heads` are used up."""
     hopeless, starts, stay = served.hopeless, served.starts, served.stay
@@ -116,7 +116,7 @@ def _serve(free: FreeGpus, heads: list[tuple[Place, Lane]], turn: int, behind: B
         placement = None
         known = lane.failed(as_of)
         # whose GPUs are taken may leave some to others who could not have taken them
-        if (known is None or behind.evicted or place < known) and not hopeless.at(lane):
+        if (known is None or behind.evicted or before(place, known)) and not hopeless.at(lane):
             if lane.picky:
                 placement = _compact(free, lane, behind, least, place)
             else:
@@ -125,7 +125,7 @@ def _serve(free: FreeGpus, heads: list[tuple[Place, Lane]], turn: int, behind: B
                     hopeless.found(lane)
         if placement is None:  # what can be had only gets less: nobody else of this lane is served either
             stay.append((place, lane))
-            if not starts and (known is None or place < known):  # the plan may come to nothing
+            if not starts and (known is None or before(place, known)):  # the plan may come to nothing
                 lane.fails(place, as_of)
             continue
         free.take(placement)
@@ -134,7 +134,7 @@ def _serve(free: FreeGpus, heads: list[tuple[Place, Lane]], turn: int, behind: B
         served.started[job.id] = job
         lane.at += 1
         if lane.at < len(lane.entries):
-            insort(heads, (lane.entries[lane.at], lane), lo=turn)
+            enter(heads, lane.entries[lane.at], lane, turn)
 
 
 def _explain(view: View, lanes: Lanes, least: Fewest, served: _Served, unexplained: Sequence[ActiveJob],

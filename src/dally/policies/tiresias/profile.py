@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dally.core.errors import UserError
 from dally.core.job import Job
 
 # Half way between the models the paper calls skewed (AlexNet .62, VGG .72 to .77) and those it does not
 # (ResNet-18 .20 and below, Inception, GoogLeNet). It holds until observations speak against it.
-PACK_LIMIT = 0.4
+PACK_LIMIT: Final = 0.4
 
 
 class Verdict(NamedTuple):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.events import Arrived, Measured, Released, TimerDue
@@ -29,7 +30,7 @@ from dally.core.states import ENDED, State
 from dally.policies.tiresias.memory import BACK, GOES, Placing, Service, answers
 from dally.policies.tiresias.remembered import Due, QueuesMemory, Standing
 
-LOOKS = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
+LOOKS: Final = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
 
 
 class Queues:
