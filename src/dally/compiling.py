@@ -26,7 +26,7 @@ PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parents[1]
 
 GROUP = "dally_inner"  # what mypyc calls the library; `compiled.LIBRARY` is its name as a module
-NATIVE = {"core/named.c": "dally.core.named_native"}  # written in C, and the modules they are; nothing needs them
+NATIVE = {"core/quicken.c": "dally.core.quicken_native"}  # written in C, and the modules they are; nothing needs them
 # Types are checked elsewhere (`make types`). Packages that are not compiled need not be read: what comes from them is
 # checked when it comes.
 _MYPY = """[mypy]

@@ -339,10 +339,10 @@ class Books:
         news = []
         for action in plan:
             kind = type(action)
-            if kind is pl.Wait:
+            if kind is _WAIT:  # objects
                 if reasons.get(action.who) == action.reason:
                     continue
-            elif kind is pl.WakeAt and action.time == timer:
+            elif kind is _WAKE_AT and action.time == timer:  # objects
                 continue
             news.append(action)
         return news
@@ -430,6 +430,8 @@ class Books:
         job.placement = None
 
 
+_WAIT: Final = pl.Wait
+_WAKE_AT: Final = pl.WakeAt
 _QUEUED = (State.WAITING, State.HELD)
 BEGUN = TRANSITIONS["begin"][State.STARTING]  # looked up once: it happens at every start
 _MOVES: Final[dict[type, str]] = {pl.Preempt: "preempt", pl.Migrate: "migrate", pl.Resize: "resize"}

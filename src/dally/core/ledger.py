@@ -11,7 +11,7 @@ from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.journal import Instant, Leaving, Rejected
 from dally.core.lives import ALONE, Lane, Lives, Segment, Stretches
-from dally.core.placement import Placement
+from dally.core.placement import Placement, level_of
 from dally.core.row import MINIBATCHES, Row
 from dally.core.rows import Rows
 from dally.core.sharing import Group, Groups, Share
@@ -249,7 +249,7 @@ class Ledger:
         row._placement, row._placed, row._since, row._lane = placement, now, now, ALONE
         row._exposed, row._neighbours, row._delay_left, row._step = 0.0, 1.0, 0.0, 0.0
         row._fraction, row._gpus, row._round = 1.0, float(placement.gpus), 0.0
-        level = placement.level(self.topology)
+        level = level_of(placement, self.topology)
         row.level = level if row.level is None else max(row.level, level)
         if share is None and self._groups is None:
             return placement.gpus

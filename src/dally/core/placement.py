@@ -42,18 +42,7 @@ class Placement(NamedTuple):
 
     def level(self, topology: Topology) -> int:
         """The innermost level with a domain that holds all of it."""
-        first = self.slices[0][0]
-        if len(self.slices) == 1:
-            mask = self.slices[0][1]
-            if topology.machine_level and any(mask & ~island == 0 for island in topology.machines[first].islands):
-                return 0
-            return topology.machine_level
-        last = self.slices[-1][0]
-        a, b = topology.machines[first].domains, topology.machines[last].domains
-        for offset in range(1, len(a)):
-            if a[offset] == b[offset]:
-                return topology.machine_level + offset
-        return len(topology.levels) - 1
+        return level_of(self, topology)
 
     def gpu_numbers(self, topology: Topology) -> list[int]:
         """Cluster-wide GPU numbers, ascending."""
@@ -62,3 +51,21 @@ class Placement(NamedTuple):
             first = topology.machines[machine].first_gpu
             numbers += [first + bit for bit in range(mask.bit_length()) if mask >> bit & 1]
         return numbers
+
+
+def level_of(placement: Placement, topology: Topology) -> int:
+    """`Placement.level`, for who asks often: a method of a named tuple is a call by name."""
+    slices, own = placement.slices, topology.machine_level
+    first, mask = slices[0]
+    if len(slices) == 1:
+        if own:
+            for island in topology.machines[first].islands:
+                if mask & island == mask:
+                    return 0
+        return own
+    last = slices[-1][0]
+    a, b = topology.machines[first].domains, topology.machines[last].domains
+    for offset in range(1, len(a)):
+        if a[offset] == b[offset]:
+            return own + offset
+    return len(topology.levels) - 1

@@ -39,9 +39,14 @@ class Prices:
         self._learn(_COMING_BACK, job, seconds)
 
     def _learn(self, half: str, job: Job, seconds: float) -> None:
-        for kind in dict.fromkeys(((half, job.model, job.gpus), (half, None, 0))):
-            before = self._seconds.get(kind)
-            self._seconds[kind] = seconds if before is None else (1.0 - _RECENT) * before + _RECENT * seconds
+        own, everybody = (half, job.model, job.gpus), (half, None, 0)
+        self._mean(own, seconds)
+        if own != everybody:
+            self._mean(everybody, seconds)
+
+    def _mean(self, kind: Kind, seconds: float) -> None:
+        before = self._seconds.get(kind)
+        self._seconds[kind] = seconds if before is None else (1.0 - _RECENT) * before + _RECENT * seconds
 
     def save(self) -> list[list[Any]]:
         return [[*kind, seconds] for kind, seconds in self._seconds.items()]

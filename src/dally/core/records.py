@@ -15,6 +15,8 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
+MADE: list[type] = []  # so far
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # for type checkers it is the very same
 else:
@@ -41,6 +43,7 @@ def _made(cls: type, frozen: bool) -> type:
     for name, method in methods.items():
         if name not in said:
             setattr(made, name, method)
+    MADE.append(made)
     return made  # type: ignore[no-any-return]
 
 

@@ -31,9 +31,9 @@ from dally.core.journal import (
     Rejected,
 )
 from dally.core.memory import Memory
-from dally.core.named import quicken_named_tuples
 from dally.core.plain import texts_in
 from dally.core.policy import Meter, Policy, PolicyBase, View
+from dally.core.quicken import quicken
 from dally.core.reasons import Reason, Token
 from dally.core.rules import Broken, Rules
 from dally.core.sharing import Interference, NoInterference
@@ -86,7 +86,7 @@ class Scheduler:
         self.news: list[Happened] = []  # what the policy has not planned with yet
         self._listens = _listens(policy)
         self._draft = _draft(self.memory)
-        quicken_named_tuples((type(policy).__module__.partition(".")[0],))
+        quicken((type(policy).__module__.partition(".")[0],))
         policy.attach(self.books.view, self.memory)
 
     @property

@@ -159,6 +159,23 @@ class Table(dict[K, V], Generic[K, V]):
         dict.update(self, items)
 
 
+def _place_of(entries: list[Any], value: Any) -> int:
+    """`bisect_left`. Nearly all orders are of tuples that begin with a time, which decides."""
+    if not isinstance(value, tuple) or not value or not isinstance(value[0], float):
+        return bisect_left(entries, value)
+    time: float = value[0]
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) // 2
+        there: tuple[Any, ...] = entries[middle]
+        found: float = there[0]
+        if found < time or (found == time and there < value):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 class Order(Generic[V]):
     """Different entries (tuples) in ascending order."""
 
@@ -176,14 +193,14 @@ class Order(Generic[V]):
         log = self._draft.log
         if log is not None:
             log.append((self, False, value))
-        insort(self._entries, value)
+        self._entries.insert(_place_of(self._entries, value), value)
 
     def remove(self, value: V) -> None:
         entries = self._entries
-        at = bisect_left(entries, value)
+        at = _place_of(entries, value)
         if at == len(entries) or entries[at] != value:
             raise ValueError(f"{value!r} is not in the order")
-        del entries[at]
+        entries.pop(at)
         log = self._draft.log
         if log is not None:
             log.append((self, True, value))

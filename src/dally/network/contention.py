@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from dally.core.placement import Placement
+from dally.core.placement import Placement, level_of
 from dally.core.topology import Topology
 from dally.network.model import Step
 from dally.network.step import StepProfile
@@ -207,7 +207,7 @@ class Links:
         if own == 0 and len(slices) == 1:
             return []  # most gangs: they stay inside a machine, and it has no ports of its own
         found: dict[int, tuple[int, int, float]] = {}
-        top = placement.level(self.topology)
+        top = level_of(placement, self.topology)
         for machine, mask in slices:
             domains = self._domains[machine]
             for offset in range(top - own):

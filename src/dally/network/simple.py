@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from dally.core.errors import UserError
 from dally.core.job import Job
-from dally.core.placement import Placement
+from dally.core.placement import Placement, level_of
 from dally.core.topology import Topology
 from dally.network.model import Floor, Step, Uncontended
 from dally.network.room import Census
@@ -47,7 +47,7 @@ class LevelPenalty(Uncontended):
         self._steps = [Step(factor, 1.0, factor - 1.0, factor) for factor in chosen]
 
     def step_time(self, job: Job, placement: Placement, now: float) -> Step:
-        return self._steps[placement.level(self.topology)]
+        return self._steps[level_of(placement, self.topology)]
 
     def fastest_step(self, job: Job, gpus: int) -> Floor | None:
         """No outer level is faster than an inner one, so it is the innermost that has the GPUs."""

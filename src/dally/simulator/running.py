@@ -78,5 +78,14 @@ def uses(placement: Placement | None, machine: int) -> bool:
 
 
 def overlap(a: Placement, b: Placement) -> bool:
-    held = dict(a.slices)
-    return any(held.get(machine, 0) & mask for machine, mask in b.slices)
+    """Whether they have a GPU in common. Both are in the order of machines, and most are on one."""
+    slices, others = a.slices, b.slices
+    at, other = 0, 0
+    while at < len(slices) and other < len(others):
+        machine, mask = slices[at]
+        there, wanted = others[other]
+        if machine == there and mask & wanted:
+            return True
+        at += machine <= there
+        other += there <= machine
+    return False

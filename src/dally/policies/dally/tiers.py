@@ -10,7 +10,7 @@ from collections.abc import Set
 from typing import Literal
 
 from dally.core.free import FreeGpus, Pool, bits, lowest_gpus
-from dally.core.placement import Placement, Slice, gpus_in
+from dally.core.placement import Placement, Slice, gpus_in, level_of
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.shape import fits_empty
@@ -114,7 +114,7 @@ class Tiers:
         return self.count - 1 if pool.total + more >= gpus else -1
 
     def of(self, placement: Placement) -> int:
-        return max(0, placement.level(self.topology) - self.own)
+        return max(0, level_of(placement, self.topology) - self.own)
 
     def nearer(self, one: Placement, other: Placement) -> bool:
         """Whether a placement is of a nearer tier than another, or of the same on fewer machines."""

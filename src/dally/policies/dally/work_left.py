@@ -6,7 +6,6 @@ Nothing here is remembered: it follows from a spread, a median and the work done
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -93,13 +92,25 @@ def steps(spread: float) -> float:
     return max(1, round(spread * 20)) / 20
 
 
+def _before(times: list[float], at: float) -> int:
+    """The last point that is not behind: `bisect_right` of numbers, less 1."""
+    low, high = 0, len(times)
+    while low < high:
+        middle = (low + high) // 2
+        if at < times[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low - 1
+
+
 def _between(times: list[float], values: list[float], median: float, done: float) -> float:
     """What a table says of attained work, for a median of 1, as a line between its points."""
     at = done / median
     if at <= times[0]:
         gap = times[0] - at
         return median * (values[0] + gap)
-    index = bisect_right(times, at) - 1
+    index = _before(times, at)
     if index >= len(times) - 1:
         grown = at / times[-1]
         return median * values[-1] * grown

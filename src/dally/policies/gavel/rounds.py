@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
-from dally.core.placement import Placement
+from dally.core.placement import Placement, level_of
 from dally.core.plan import Demand, Migrate, Plan, Preempt, Start
 from dally.core.policy import View
 from dally.core.states import State
@@ -179,7 +179,7 @@ class Placer:
 
     def is_near(self, placement: Placement, kind: str) -> bool:
         """Whether these GPUs are as near each other as "consolidated" asks for, where that is asked."""
-        return not self.strict or placement.level(self.topology) <= self._innermost(placement.gpus, kind)
+        return not self.strict or level_of(placement, self.topology) <= self._innermost(placement.gpus, kind)
 
     def _place(self, free: FreeGpus, job: ActiveJob, column: int) -> Placement | None:
         kind, near = self.columns.all[column]
