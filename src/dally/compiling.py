@@ -26,7 +26,6 @@ PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parents[1]
 
 GROUP = "dally_inner"  # what mypyc calls the library; `compiled.LIBRARY` is its name as a module
-NATIVE = {"core/quicken.c": "dally.core.quicken_native"}  # written in C, and the modules they are; nothing needs them
 # Types are checked elsewhere (`make types`). Packages that are not compiled need not be read: what comes from them is
 # checked when it comes.
 _MYPY = """[mypy]
@@ -53,22 +52,32 @@ class NoCompiler(NotCompiled):
 
 def modules(root: Path = ROOT) -> list[str]:
     """What is to be compiled: paths inside the package, without `.py`."""
-    import tomllib
-
-    asked = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["dally"]["compiled"]
+    asked = _asked(root)
     package = root / "src" / "dally"
     found = {path.relative_to(package).with_suffix("").as_posix() for pattern in asked["modules"]
              for path in package.glob(f"{pattern}.py") if path.name != "__init__.py"}  # fmt: skip
     return sorted(found - set(asked["pure"]))
 
 
+def native(root: Path = ROOT) -> list[str]:
+    """What is written in C and goes along: likewise, without `.c`. Nothing needs it."""
+    return list(_asked(root).get("native", []))
+
+
+def _asked(root: Path) -> dict[str, list[str]]:
+    import tomllib
+
+    found: dict[str, list[str]] = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["dally"]["compiled"]
+    return found
+
+
 def build(into: Path, *, root: Path = ROOT, level: str = "1", side_by_side: int | None = None) -> None:
     """The library and its record, in a folder; unchanged where they fit the sources already."""
     known = _own_module("compiled")
-    names = modules(root)
+    names, in_c = modules(root), native(root)
     package = root / "src" / "dally"
     record = into / known.RECORD
-    wanted = [*_dotted(names), *NATIVE.values()]
+    wanted = _dotted([*names, *in_c])
     with contextlib.suppress(OSError, ValueError, KeyError):
         made = json.loads(record.read_text())
         same = (made["modules"], made["version"], made["level"]) == (wanted, sys.version, level)
@@ -79,8 +88,9 @@ def build(into: Path, *, root: Path = ROOT, level: str = "1", side_by_side: int 
         raise NotCompiled("compiled, the sources would mean something else: " + " / ".join(other[:5]))
     compiler = _compiler()
     # Written down before they are read: what is edited while it compiles does not pass for what was compiled.
+    written = [*(f"{name}.py" for name in names), *(f"{name}.c" for name in in_c)]
     sources = [[name, (status := (package / name).stat()).st_size, status.st_mtime_ns,
-                known.digest_of(str(package / name))] for name in [*(f"{each}.py" for each in names), *NATIVE]]
+                known.digest_of(str(package / name))] for name in written]  # fmt: skip
     into.mkdir(parents=True, exist_ok=True)
     record.unlink(missing_ok=True)
     work = into / "c"
@@ -91,8 +101,8 @@ def build(into: Path, *, root: Path = ROOT, level: str = "1", side_by_side: int 
         for entry in ("Init_" + name.replace(".", "___") for name in _dotted(names))))  # fmt: skip
     library = known.LIBRARY + str(sysconfig.get_config_var("EXT_SUFFIX"))
     flags = [f"-O{level}", "-g0", "-w", "-fPIC", "-fvisibility=hidden", "-DNDEBUG", *(f"-I{path}" for path in include)]
-    objects = _compile(compiler, flags, [*files, entries, *(package / name for name in NATIVE)], work, into / "objects",
-                       side_by_side or os.cpu_count() or 1)  # fmt: skip
+    files += [entries, *(package / f"{name}.c" for name in in_c)]
+    objects = _compile(compiler, flags, files, work, into / "objects", side_by_side or os.cpu_count() or 1)
     fresh = into / f"{library}.new"
     _run([*compiler, "-shared", "-o", str(fresh), *map(str, objects)])
     fresh.replace(into / library)

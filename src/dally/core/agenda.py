@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
 from typing import Any, Final
 
 from dally.core.events import ORDER, Event
+from dally.core.ordered import heappop, heappush
 from dally.core.ranking import before
 
 # What happens: at a time, to whom, if it is still true as of that epoch; events are added to the list.

@@ -2,7 +2,7 @@
 
 An event makes five to seven named tuples, each through a Python function, and compiled code reads fifty fields of them
 and of records through the general look-up of any attribute: a fifth of a compiled run. Only Dally's own classes and
-those of policies are changed, in how long that takes and in nothing else (core/quicken.c).
+those of policies are changed, in how long that takes and in nothing else (core/native.c).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def quicken(more: tuple[str, ...] = ()) -> int:
     """Of the classes known by now: Dally's records, and named tuples of Dally's modules and `more`, every one of them
     once; returns how many are new."""
     try:
-        from dally.core import quicken_native as native  # type: ignore[attr-defined]
+        from dally.core import native  # type: ignore[attr-defined]
     except ImportError:  # pure Python
         return 0
     own = ("dally", *more)

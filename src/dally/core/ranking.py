@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from dally.core.active import ActiveJob
+from dally.core.ordered import place_of
 from dally.core.plan import Demand
 
 
@@ -44,18 +45,6 @@ def before(one: Key, other: Key) -> bool:
         if value == than:
             return one < other
     return value < than
-
-
-def place_of(entries: list[Entry], entry: Entry) -> int:
-    """Where it stands in ascending order, or would (`bisect_left`); no two are equal."""
-    low, high = 0, len(entries)
-    while low < high:
-        middle = (low + high) // 2
-        if before(entries[middle], entry):
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 class Bucket:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from types import GenericAlias
 from typing import Any, Final, Generic, TypeVar, overload
+
+from dally.core.ordered import place_of, put
+from dally.core.records import MADE
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -15,7 +18,7 @@ _MANY: Final[Any] = object()  # in the log: a table's entries that were written 
 TAKEN: Final[Any] = object()  # an entry that was taken out, with its number
 _ALL: Final[Any] = object()  # all entries of a table that was emptied
 # A dictionary's own, looked up once: tables are written to at every event.
-_put: Final[Any] = dict.__setitem__
+_put: Final[Any] = put
 _take: Final[Any] = dict.pop  # of all that take something out, what costs least to call
 _get: Final[Any] = dict.get
 
@@ -159,23 +162,6 @@ class Table(dict[K, V], Generic[K, V]):
         dict.update(self, items)
 
 
-def _place_of(entries: list[Any], value: Any) -> int:
-    """`bisect_left`. Nearly all orders are of tuples that begin with a time, which decides."""
-    if not isinstance(value, tuple) or not value or not isinstance(value[0], float):
-        return bisect_left(entries, value)
-    time: float = value[0]
-    low, high = 0, len(entries)
-    while low < high:
-        middle = (low + high) // 2
-        there: tuple[Any, ...] = entries[middle]
-        found: float = there[0]
-        if found < time or (found == time and there < value):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 class Order(Generic[V]):
     """Different entries (tuples) in ascending order."""
 
@@ -193,11 +179,11 @@ class Order(Generic[V]):
         log = self._draft.log
         if log is not None:
             log.append((self, False, value))
-        self._entries.insert(_place_of(self._entries, value), value)
+        self._entries.insert(place_of(self._entries, value), value)
 
     def remove(self, value: V) -> None:
         entries = self._entries
-        at = _place_of(entries, value)
+        at = place_of(entries, value)
         if at == len(entries) or entries[at] != value:
             raise ValueError(f"{value!r} is not in the order")
         entries.pop(at)
@@ -225,9 +211,9 @@ class Order(Generic[V]):
     def undo(self, removed: bool, value: Any) -> None:
         """Back to what an entry of the log says."""
         if removed:
-            insort(self._entries, value)
+            self._entries.insert(place_of(self._entries, value), value)
         else:
-            del self._entries[bisect_left(self._entries, value)]
+            self._entries.pop(place_of(self._entries, value))
 
     def fill(self, values: Iterable[V]) -> None:
         """With what was saved, whatever is being tried."""
@@ -254,14 +240,14 @@ class Order(Generic[V]):
         return bisect_right(self._entries, value)
 
     def index(self, value: V) -> int:
-        at = bisect_left(self._entries, value)
+        at = place_of(self._entries, value)
         if at == len(self._entries) or self._entries[at] != value:
             raise ValueError(f"{value!r} is not in the order")
         return at
 
     def __contains__(self, value: object) -> bool:
         entries = self._entries
-        at = bisect_left(entries, value)
+        at = place_of(entries, value)
         return at < len(entries) and bool(entries[at] == value)
 
     @overload
@@ -294,3 +280,6 @@ class Order(Generic[V]):
 
     def __repr__(self) -> str:
         return f"Order({self._entries!r})"
+
+
+MADE.append(Table)  # its own few fields are read at every write

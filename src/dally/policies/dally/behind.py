@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify
 from typing import TYPE_CHECKING, Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
+from dally.core.ordered import heappop, heappush, heapreplace
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.policy import View

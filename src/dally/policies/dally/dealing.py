@@ -7,13 +7,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
+from heapq import heapify
 from typing import TYPE_CHECKING, Final
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.journal import Happened
+from dally.core.ordered import heappop, heappush
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Migrate, Plan, Preempt, Start, Wait, WakeAt
 from dally.core.policy import View

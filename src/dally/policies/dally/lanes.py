@@ -9,13 +9,13 @@ taken out of them: who has accepted is passed over by name.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections.abc import Container, Iterator, Sequence
 
 from dally.core.active import ActiveJob
+from dally.core.ordered import place_of
 from dally.core.plan import Demand
 from dally.core.policy import View
-from dally.core.ranking import Entry, place_of
+from dally.core.ranking import Entry
 
 
 class Lane:
@@ -49,8 +49,9 @@ class Lane:
     def _put(self, entry: Entry, since: float, stage: int) -> None:
         self._stage[entry[4].id] = (stage, since)
         self._passed[stage] = 0
-        insort(self._order[stage], entry)
-        insort(self._age[stage], (since, entry))
+        order, ages = self._order[stage], self._age[stage]
+        order.insert(place_of(order, entry), entry)
+        ages.insert(place_of(ages, (since, entry)), (since, entry))
 
     def drop(self, entry: Entry) -> float:
         """Take a job out; returns since when it starved."""
@@ -58,7 +59,7 @@ class Lane:
         order, ages = self._order[stage], self._age[stage]
         self._passed[stage] = 0
         order.pop(place_of(order, entry))
-        del ages[bisect_left(ages, (since, entry))]
+        ages.pop(place_of(ages, (since, entry)))
         return since
 
     def ripen(self, now: float, thresholds: Sequence[float]) -> None:

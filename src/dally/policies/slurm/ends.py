@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dally.core.free import bits
+from dally.core.ordered import place_of
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.policies.slurm.nodes import Nodes, counted, nodes_of
@@ -111,16 +112,17 @@ class Ends:
             gpus = counted(placement)
             end = End(limit, job, gpus, nodes_of(gpus))
             self._of[job] = end, placement
-            insort(self.all, end)
+            self.all.insert(place_of(self.all, end), end)
             for machine, count in gpus:
-                insort(self._on[machine], (limit, job, count))
+                there = self._on[machine]
+                there.insert(place_of(there, (limit, job, count)), (limit, job, count))
             self._spoil(end.nodes)
 
     def _take_out(self, end: End) -> None:
-        del self.all[bisect_left(self.all, end)]
+        self.all.pop(place_of(self.all, end))
         for machine, count in end.gpus:
             there = self._on[machine]
-            del there[bisect_left(there, (end.time, end.job, count))]
+            there.pop(place_of(there, (end.time, end.job, count)))
         self._spoil(end.nodes)
 
     def free_are(self, masks: list[int]) -> None:

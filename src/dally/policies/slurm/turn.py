@@ -8,10 +8,11 @@ from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
+from dally.core.ordered import place_of
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
-from dally.core.ranking import Entry, place_of
+from dally.core.ranking import Entry
 from dally.core.reasons import Reason, Token
 from dally.core.units import show_time
 from dally.policies.slurm.ends import Ends

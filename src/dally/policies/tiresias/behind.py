@@ -11,15 +11,16 @@ more than the jobs behind could have are turned away by a count, and else the jo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from heapq import heappop, heappush, merge
+from heapq import merge
 from operator import itemgetter
 from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import Pool
+from dally.core.ordered import heappop, heappush, place_of
 from dally.core.placement import Slice
 from dally.core.policy import View
-from dally.core.ranking import Bucket, before, place_of
+from dally.core.ranking import Bucket, before
 from dally.core.ranking import Entry as Place
 from dally.policies.room import needed
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 from dally.core.active import ActiveJob
+from dally.core.ordered import place_of
 from dally.core.plan import Demand, Wait
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place
-from dally.core.ranking import before, place_of
+from dally.core.ranking import before
 from dally.core.reasons import Reason, Token
 from dally.policies.greedy import waits_for_gpus
 from dally.policies.tiresias.behind import Behind

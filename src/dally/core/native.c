@@ -1,4 +1,5 @@
-/* Named tuples and records that compiled code makes and reads quickly (core/quicken.py says what for, and nothing needs it).
+/* What compiled code does most often through Python's general ways, done in one step. Nothing needs it: core/quicken.py and
+   core/ordered.py say what is used where this is not there, and what for.
 
    made(class): a named tuple's class is called through its `__new__`, a Python function that packs its arguments into a
    tuple, of which another one is made: some 2,000 instructions. A class may say itself how it is called
@@ -7,7 +8,10 @@
 
    read(class): to read a field, Python looks up its descriptor in the class and asks that. Here the place of the field is
    remembered by class and name, as long as the class is as it was (`tp_version_tag`); whatever is no field goes the
-   usual way. */
+   usual way.
+
+   heappush, heappop, heapreplace, place_of: `heapq` and `bisect_left` of tuples that begin with numbers. What is neither
+   a float nor an int is compared the usual way. */
 
 #include <Python.h>
 #include <stddef.h>
@@ -249,12 +253,225 @@ read_quickly(PyObject *module, PyObject *given)
 #endif
 }
 
+/* --- in order -------------------------------------------------------------------------------------------------- */
+
+static inline int
+plain_tuple(PyObject *given)
+{
+    return PyTuple_Check(given) && Py_TYPE(given)->tp_richcompare == PyTuple_Type.tp_richcompare;
+}
+
+/* Whether one tuple is before another: 1, 0, or -1 for an error. */
+static int
+before(PyObject *one, PyObject *other)
+{
+    if (plain_tuple(one) && plain_tuple(other)) {
+        Py_ssize_t size = PyTuple_GET_SIZE(one) < PyTuple_GET_SIZE(other) ? PyTuple_GET_SIZE(one) : PyTuple_GET_SIZE(other);
+        Py_ssize_t i = 0;
+        for (; i < size; i++) {
+            PyObject *a = PyTuple_GET_ITEM(one, i), *b = PyTuple_GET_ITEM(other, i);
+            if (a == b)
+                continue;
+            if (PyFloat_CheckExact(a) && PyFloat_CheckExact(b)) {
+                if (PyFloat_AS_DOUBLE(a) == PyFloat_AS_DOUBLE(b))
+                    continue;
+                return PyFloat_AS_DOUBLE(a) < PyFloat_AS_DOUBLE(b);
+            }
+            if (!PyLong_CheckExact(a) || !PyLong_CheckExact(b))
+                break;
+            int large, larger;
+            long x = PyLong_AsLongAndOverflow(a, &large), y = PyLong_AsLongAndOverflow(b, &larger);
+            if (large || larger)
+                break;
+            if (x != y)
+                return x < y;
+        }
+        if (i == size)
+            return PyTuple_GET_SIZE(one) < PyTuple_GET_SIZE(other);
+    }
+    Py_INCREF(one);
+    Py_INCREF(other);
+    int found = PyObject_RichCompareBool(one, other, Py_LT);
+    Py_DECREF(one);
+    Py_DECREF(other);
+    return found;
+}
+
+/* The same of two entries of a list, which nobody may have changed meanwhile. */
+static int
+before_at(PyObject *list, Py_ssize_t size, Py_ssize_t one, Py_ssize_t other)
+{
+    int found = before(PyList_GET_ITEM(list, one), PyList_GET_ITEM(list, other));
+    if (found >= 0 && PyList_GET_SIZE(list) != size) {
+        PyErr_SetString(PyExc_RuntimeError, "list changed size during iteration");
+        return -1;
+    }
+    return found;
+}
+
+static inline void
+swap(PyObject *list, Py_ssize_t one, Py_ssize_t other)
+{
+    PyObject *item = PyList_GET_ITEM(list, one);
+    PyList_SET_ITEM(list, one, PyList_GET_ITEM(list, other));
+    PyList_SET_ITEM(list, other, item);
+}
+
+/* As `heapq` has it, step by step: the list is in the same order afterwards, too. */
+static int
+rise(PyObject *heap, Py_ssize_t start, Py_ssize_t at)
+{
+    Py_ssize_t size = PyList_GET_SIZE(heap);
+    while (at > start) {
+        Py_ssize_t parent = (at - 1) >> 1;
+        int less = before_at(heap, size, at, parent);
+        if (less <= 0)
+            return less;
+        swap(heap, at, parent);
+        at = parent;
+    }
+    return 0;
+}
+
+static int
+sink(PyObject *heap, Py_ssize_t at)
+{
+    Py_ssize_t size = PyList_GET_SIZE(heap), start = at;
+    while (at < size >> 1) {
+        Py_ssize_t child = 2 * at + 1;
+        if (child + 1 < size) {
+            int less = before_at(heap, size, child, child + 1);
+            if (less < 0)
+                return -1;
+            child += !less;
+        }
+        swap(heap, at, child);
+        at = child;
+    }
+    return rise(heap, start, at);
+}
+
+static int
+is_list(PyObject *given)
+{
+    if (PyList_Check(given))
+        return 1;
+    PyErr_Format(PyExc_TypeError, "heap argument must be a list, not %.200s", Py_TYPE(given)->tp_name);
+    return 0;
+}
+
+static PyObject *
+heap_push(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "heappush expected 2 arguments, got %zd", count);
+    if (!is_list(args[0]) || PyList_Append(args[0], args[1]) < 0
+        || rise(args[0], 0, PyList_GET_SIZE(args[0]) - 1) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+heap_pop(PyObject *module, PyObject *heap)
+{
+    if (!is_list(heap))
+        return NULL;
+    Py_ssize_t size = PyList_GET_SIZE(heap);
+    if (size == 0) {
+        PyErr_SetString(PyExc_IndexError, "index out of range");
+        return NULL;
+    }
+    PyObject *last = PyList_GET_ITEM(heap, size - 1);
+    Py_INCREF(last);
+    if (PyList_SetSlice(heap, size - 1, size, NULL) < 0) {
+        Py_DECREF(last);
+        return NULL;
+    }
+    if (size == 1)
+        return last;
+    PyObject *first = PyList_GET_ITEM(heap, 0);
+    PyList_SET_ITEM(heap, 0, last);
+    if (sink(heap, 0) < 0) {
+        Py_DECREF(first);
+        return NULL;
+    }
+    return first;
+}
+
+static PyObject *
+heap_replace(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "heapreplace expected 2 arguments, got %zd", count);
+    if (!is_list(args[0]))
+        return NULL;
+    if (PyList_GET_SIZE(args[0]) == 0) {
+        PyErr_SetString(PyExc_IndexError, "index out of range");
+        return NULL;
+    }
+    PyObject *first = PyList_GET_ITEM(args[0], 0);
+    Py_INCREF(args[1]);
+    PyList_SET_ITEM(args[0], 0, args[1]);
+    if (sink(args[0], 0) < 0) {
+        Py_DECREF(first);
+        return NULL;
+    }
+    return first;
+}
+
+static PyObject *
+place_of(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "place_of expected 2 arguments, got %zd", count);
+    if (!is_list(args[0]))
+        return NULL;
+    Py_ssize_t low = 0, high = PyList_GET_SIZE(args[0]), size = high;
+    while (low < high) {
+        Py_ssize_t middle = (low + high) >> 1;
+        int less = before(PyList_GET_ITEM(args[0], middle), args[1]);
+        if (less >= 0 && PyList_GET_SIZE(args[0]) != size) {
+            PyErr_SetString(PyExc_RuntimeError, "list changed size during iteration");
+            return NULL;
+        }
+        if (less < 0)
+            return NULL;
+        if (less)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return PyLong_FromSsize_t(low);
+}
+
+/* --- dictionaries ---------------------------------------------------------------------------------------------- */
+
+/* put(dictionary, key, value): `dict.__setitem__`, whatever a class derived from it does. */
+static PyObject *
+put_into(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyDict_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "put expected a dictionary, a key and a value");
+        return NULL;
+    }
+    if (PyDict_SetItem(args[0], args[1], args[2]) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
-    {"made", made, METH_O, NULL}, {"read", read_quickly, METH_O, NULL}, {NULL, NULL, 0, NULL}};
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "dally.core.quicken_native", NULL, -1, functions};
+    {"made", made, METH_O, NULL},
+    {"read", read_quickly, METH_O, NULL},
+    {"heappush", (PyCFunction)(void (*)(void))heap_push, METH_FASTCALL, NULL},
+    {"heappop", heap_pop, METH_O, NULL},
+    {"heapreplace", (PyCFunction)(void (*)(void))heap_replace, METH_FASTCALL, NULL},
+    {"place_of", (PyCFunction)(void (*)(void))place_of, METH_FASTCALL, NULL},
+    {"put", (PyCFunction)(void (*)(void))put_into, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "dally.core.native", NULL, -1, functions};
 
 PyMODINIT_FUNC
-PyInit_dally___core___quicken_native(void)
+PyInit_dally___core___native(void)
 {
     fields_name = PyUnicode_InternFromString("_fields");
     defaults_name = PyUnicode_InternFromString("_field_defaults");

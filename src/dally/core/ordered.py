@@ -1,0 +1,29 @@
+"""Heaps and sorted lists of tuples that begin with numbers, and the plain way into a dictionary: where there is a
+compiled build without the general way to compare or to call (core/native.c), else those of the standard library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    def heappush(heap: list[T], item: T) -> None: ...
+    def heappop(heap: list[T]) -> T: ...
+    def heapreplace(heap: list[T], item: T) -> T: ...
+    def place_of(entries: list[T], entry: T) -> int:
+        """Where it stands in ascending order, or would, no two being equal."""
+
+    def put(into: dict[Any, Any], key: Any, value: Any) -> None:
+        """Whatever a class derived from it makes of that."""
+else:
+    try:
+        from dally.core.native import heappop, heappush, heapreplace, place_of, put
+    except ImportError:
+        from bisect import bisect_left as place_of
+        from heapq import heappop, heappush, heapreplace
+
+        put = dict.__setitem__
+
+__all__ = ["heappop", "heappush", "heapreplace", "place_of", "put"]
