@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dally.core.events import ORDER, Event
-from dally.core.ordered import heappop, heappush
+from dally.core.inner import heappop, heappush
 from dally.core.ranking import before
 
 # What happens: at a time, to whom, if it is still true as of that epoch; events are added to the list.

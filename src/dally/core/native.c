@@ -1,5 +1,5 @@
 /* What compiled code does most often through Python's general ways, done in one step. Nothing needs it: core/quicken.py and
-   core/ordered.py say what is used where this is not there, and what for.
+   core/inner.py say what is used where this is not there, and what for.
 
    made(class): a named tuple's class is called through its `__new__`, a Python function that packs its arguments into a
    tuple, of which another one is made: some 2,000 instructions. A class may say itself how it is called
@@ -11,7 +11,9 @@
    usual way.
 
    heappush, heappop, heapreplace, place_of: `heapq` and `bisect_left` of tuples that begin with numbers. What is neither
-   a float nor an int is compared the usual way. */
+   a float nor an int is compared the usual way.
+
+   put: what it says. */
 
 #include <Python.h>
 #include <stddef.h>
@@ -175,7 +177,7 @@ typedef struct {
     Py_ssize_t offset; /* bytes from the begin of the object; -1: the name is of no field */
 } Place;
 
-static Place places[2048];
+static Place places[4096]; /* two for what falls together */
 
 /* Bytes from the begin of the object; -1 where the name is of no field. */
 static Py_ssize_t
@@ -207,22 +209,27 @@ offset_of(PyTypeObject *type, PyObject *name)
     return offset;
 }
 
+static inline int
+is_of(Place *place, PyTypeObject *type, PyObject *name)
+{
+    return place->type == type && place->name == name && place->tag == type->tp_version_tag && place->tag != 0;
+}
+
 static PyObject *
 read_field(PyObject *object, PyObject *name)
 {
     PyTypeObject *type = Py_TYPE(object);
-    Place *place = &places[((uintptr_t)type >> 4 ^ (uintptr_t)name >> 3) % (sizeof(places) / sizeof(places[0]))];
-    if (place->type != type || place->name != name || place->tag != type->tp_version_tag || place->tag == 0) {
+    Place *place = &places[(((uintptr_t)type >> 4 ^ (uintptr_t)name >> 3) % (sizeof(places) / sizeof(places[0]))) & ~1];
+    if (!is_of(place, type, name) && !is_of(++place, type, name)) {
         if (!PyUnicode_CheckExact(name) || !PyUnicode_CHECK_INTERNED(name))
             return PyObject_GenericGetAttr(object, name);
         Py_ssize_t offset = offset_of(type, name); /* gives the class a tag, unless there are no more */
         if (type->tp_version_tag == 0)
             return PyObject_GenericGetAttr(object, name);
+        Py_XDECREF(place->name);
+        *place = place[-1];
         Py_INCREF(name);
-        Py_XSETREF(place->name, name);
-        place->type = type;
-        place->tag = type->tp_version_tag;
-        place->offset = offset;
+        *--place = (Place){type, name, type->tp_version_tag, offset};
     }
     if (place->offset < 0)
         return PyObject_GenericGetAttr(object, name);

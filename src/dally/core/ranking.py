@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from dally.core.active import ActiveJob
-from dally.core.ordered import place_of
+from dally.core.inner import place_of
 from dally.core.plan import Demand
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import GenericAlias
 from typing import Any, Final, Generic, TypeVar, overload
 
-from dally.core.ordered import place_of, put
+from dally.core.inner import place_of, put
 from dally.core.records import MADE
 
 K = TypeVar("K")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
-from dally.core.ordered import heappop, heappush, heapreplace
+from dally.core.inner import heappop, heappush, heapreplace
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.policy import View

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
+from dally.core.inner import heappop, heappush
 from dally.core.journal import Happened
-from dally.core.ordered import heappop, heappush
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Migrate, Plan, Preempt, Start, Wait, WakeAt
 from dally.core.policy import View

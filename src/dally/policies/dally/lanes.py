@@ -12,7 +12,7 @@ import math
 from collections.abc import Container, Iterator, Sequence
 
 from dally.core.active import ActiveJob
-from dally.core.ordered import place_of
+from dally.core.inner import place_of
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.ranking import Entry

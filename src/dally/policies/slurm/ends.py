@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dally.core.free import bits
-from dally.core.ordered import place_of
+from dally.core.inner import place_of
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.policies.slurm.nodes import Nodes, counted, nodes_of

@@ -8,7 +8,7 @@ from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
-from dally.core.ordered import place_of
+from dally.core.inner import place_of
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
 from dally.core.policy import View
@@ -130,7 +130,7 @@ class Turn:
 
     def near(self, job: ActiveJob) -> str | None:
         """The level it still waits for (`--switches=1@time`), counted from when it began to wait."""
-        if job.demand.prefers is None:
+        if job.demand.where is None or job.demand.prefers is None:
             return None
         until = job.last_change + self.rules.switch_wait(job.demand)
         if until <= self.now:

@@ -17,7 +17,7 @@ from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import Pool
-from dally.core.ordered import heappop, heappush, place_of
+from dally.core.inner import heappop, heappush, place_of
 from dally.core.placement import Slice
 from dally.core.policy import View
 from dally.core.ranking import Bucket, before

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from dally.core.active import ActiveJob
-from dally.core.ordered import place_of
+from dally.core.inner import place_of
 from dally.core.plan import Demand, Wait
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place

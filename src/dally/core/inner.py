@@ -1,5 +1,5 @@
-"""Heaps and sorted lists of tuples that begin with numbers, and the plain way into a dictionary: where there is a
-compiled build without the general way to compare or to call (core/native.c), else those of the standard library."""
+"""The innermost steps: heaps and sorted lists of tuples that begin with numbers, and the plain way into a dictionary.
+Where there is a compiled build they go without the general way to compare and to call (core/native.c)."""
 
 from __future__ import annotations
 
