@@ -68,12 +68,17 @@ class Ledger:
         self._sinks = self._by_kind()
 
     def __call__(self, instant: Instant) -> None:
-        now, sinks = instant.time, self._sinks
-        for entries in (instant.happened, instant.decided or ()):
-            for entry in entries:
-                sink = sinks.get(type(entry))
-                if sink is not None:
-                    sink(now, entry)
+        # They are tuples already, and compiled code goes through a tuple by number.
+        self._see(instant.time, tuple(instant.happened))
+        if instant.decided:
+            self._see(instant.time, tuple(instant.decided))
+
+    def _see(self, now: float, entries: tuple[Any, ...]) -> None:
+        sinks = self._sinks
+        for entry in entries:
+            sink = sinks.get(type(entry))
+            if sink is not None:
+                sink(now, entry)
 
     @property
     def rows(self) -> Rows:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.journal import Leaving
 from dally.core.placement import Placement, gpus_in
 from dally.core.policy import View
+from dally.core.reasons import Reason
 from dally.core.shape import broken
 from dally.core.sharing import Group, Interference, Share
 from dally.core.states import State
@@ -241,7 +242,7 @@ class _Look:
 
 def _unexplained(view: View, said: Container[str | pl.Demand], started: Container[str]) -> Broken | None:
     """Every waiting job has a reason: the plan gives one per demand, and may add some for single jobs."""
-    reasons = view.reasons
+    reasons = cast("dict[str | pl.Demand, Reason]", view.reasons)
     for demand, bucket in view.waiting.buckets.items():
         if demand not in reasons and demand not in said:
             for entry in bucket.entries:

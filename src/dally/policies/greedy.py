@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Final, cast
 
 from dally.core.active import ActiveJob
 from dally.core.plan import Demand, Plan, Preempt, Start, Wait
@@ -19,15 +20,27 @@ from dally.core.reasons import Reason, Token
 from dally.policies.placing import Rule
 from dally.policies.room import make_room
 
+_MOST_DEMANDS: Final = 4096  # that are remembered
+_FOR_GPUS: Final[dict[Demand, Wait]] = {}
 
-@lru_cache(maxsize=4096)
+
 def waits_for_gpus(demand: Demand) -> Wait:
+    """Said of every demand at every plan: remembered, and without asking which was asked for last."""
+    found = _FOR_GPUS.get(demand)
+    if found is None:
+        if len(_FOR_GPUS) >= _MOST_DEMANDS:
+            _FOR_GPUS.clear()
+        found = _FOR_GPUS[demand] = _waits_for_gpus(demand)
+    return found
+
+
+def _waits_for_gpus(demand: Demand) -> Wait:
     kind = f"{demand.gpu_type} " if demand.gpu_type else ""
     return Wait(demand, Reason(Token.WAITING_FOR_GPUS, f"fewer than {demand.gpus} {kind}GPUs{demand.inside} are "
                                "free for it"))  # fmt: skip
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MOST_DEMANDS)
 def waits_its_turn(demand: Demand) -> Wait:
     return Wait(demand, Reason(Token.PRIORITY, "a job before it in the order does not fit yet, and nobody passes it"))
 
@@ -81,7 +94,7 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
     else:
         _hand_out_free(view, now, chosen)
     plan = _carry(view, evicted, chosen, place, lease)
-    reasons = view.reasons
+    reasons = cast("dict[str | Demand, Reason]", view.reasons)
     for demand in _still_waiting(view, evicted, chosen):
         wait = waits_for_gpus(demand)
         if reasons.get(demand) != wait.reason:  # what was said holds
@@ -372,6 +385,8 @@ def _still_waiting(view: View, evicted: list[ActiveJob], chosen: list[_Chosen]) 
     for each in chosen:
         started[each.job.demand] = started.get(each.job.demand, 0) + 1
     waiting = [demand for demand, bucket in buckets.items() if len(bucket.entries) > started.get(demand, 0)]
+    if not evicted:
+        return waiting
     return waiting + list(dict.fromkeys(job.demand for job in evicted if job.demand not in waiting))
 
 
