@@ -3,9 +3,20 @@ Where there is a compiled build they go without the general way to compare and t
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 T = TypeVar("T")
+
+
+def _native() -> Any:
+    try:
+        return import_module("dally.core.native")
+    except ImportError:  # pure Python
+        return None
+
+
+NATIVE = _native()
 
 if TYPE_CHECKING:
 
@@ -17,13 +28,13 @@ if TYPE_CHECKING:
 
     def put(into: dict[Any, Any], key: Any, value: Any) -> None:
         """Whatever a class derived from it makes of that."""
+elif NATIVE is not None:
+    heappush, heappop, heapreplace = NATIVE.heappush, NATIVE.heappop, NATIVE.heapreplace
+    place_of, put = NATIVE.place_of, NATIVE.put
 else:
-    try:
-        from dally.core.native import heappop, heappush, heapreplace, place_of, put
-    except ImportError:
-        from bisect import bisect_left as place_of
-        from heapq import heappop, heappush, heapreplace
+    from bisect import bisect_left as place_of
+    from heapq import heappop, heappush, heapreplace
 
-        put = dict.__setitem__
+    put = dict.__setitem__
 
-__all__ = ["heappop", "heappush", "heapreplace", "place_of", "put"]
+__all__ = ["NATIVE", "heappop", "heappush", "heapreplace", "place_of", "put"]

@@ -139,16 +139,15 @@ static PyObject *
 made(PyObject *module, PyObject *given)
 {
 #ifndef Py_GIL_DISABLED
-    if (!PyType_Check(given))
-        Py_RETURN_FALSE;
     PyTypeObject *type = (PyTypeObject *)given;
+    if (!PyType_Check(given) || !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) /* others may have no dictionary */
+        Py_RETURN_FALSE;
     PyObject *fields = PyDict_GetItemWithError(type->tp_dict, fields_name);
     /* Of a tuple's layout, with nothing of its own in how it is called, made or set up. */
     if (fields == NULL || !PyTuple_CheckExact(fields) || PyTuple_GET_SIZE(fields) < 1
         || (size_t)PyTuple_GET_SIZE(fields) >= sizeof(makers) / sizeof(makers[0]) || type->tp_base != &PyTuple_Type
         || type->tp_basicsize != PyTuple_Type.tp_basicsize || type->tp_dictoffset != 0 || type->tp_weaklistoffset != 0
-        || Py_TYPE(type) != &PyType_Type || type->tp_init != PyBaseObject_Type.tp_init
-        || !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_vectorcall != NULL)
+        || Py_TYPE(type) != &PyType_Type || type->tp_init != PyBaseObject_Type.tp_init || type->tp_vectorcall != NULL)
         Py_RETURN_FALSE;
     PyObject *last = defaults_of_last(fields, PyDict_GetItemWithError(type->tp_dict, defaults_name));
     if (last == NULL) {

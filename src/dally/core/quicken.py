@@ -7,6 +7,7 @@ those of policies are changed, in how long that takes and in nothing else (core/
 
 from __future__ import annotations
 
+from dally.core.inner import NATIVE
 from dally.core.records import MADE
 
 _seen: set[type] = set()
@@ -15,17 +16,15 @@ _seen: set[type] = set()
 def quicken(more: tuple[str, ...] = ()) -> int:
     """Of the classes known by now: Dally's records, and named tuples of Dally's modules and `more`, every one of them
     once; returns how many are new."""
-    try:
-        from dally.core import native  # type: ignore[attr-defined]
-    except ImportError:  # pure Python
+    if NATIVE is None:  # pure Python
         return 0
     own = ("dally", *more)
     new = [each for each in tuple.__subclasses__() if each not in _seen and _plain(each, own)]
     for each in new:
-        native.made(each)
+        NATIVE.made(each)
     new += [each for each in MADE if each not in _seen]
     for each in new:
-        native.read(each)
+        NATIVE.read(each)
     _seen.update(new)
     return len(new)
 
