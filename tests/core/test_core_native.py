@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.core import inner
+from dally.core.inner import quicken
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Start, WakeAt
-from dally.core.quicken import quicken
 from dally.core.ranking import Rank, before
 
 _NUMBERS = st.one_of(st.floats(allow_nan=False), st.integers(-(2**70), 2**70), st.sampled_from([0.0, 1.0, 1, 2, True]))

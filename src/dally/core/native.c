@@ -1,5 +1,5 @@
-/* What compiled code does most often through Python's general ways, done in one step. Nothing needs it: core/quicken.py and
-   core/inner.py say what is used where this is not there, and what for.
+/* What compiled code does most often through Python's general ways, done in one step. Nothing needs it: core/inner.py
+   says what is used where this is not there.
 
    made(class): a named tuple's class is called through its `__new__`, a Python function that packs its arguments into a
    tuple, of which another one is made: some 2,000 instructions. A class may say itself how it is called

@@ -17,6 +17,7 @@ from dally.core.books import Books
 from dally.core.errors import PlanError
 from dally.core.estimates import Declared, Estimates
 from dally.core.free import FreeGpus
+from dally.core.inner import quicken
 from dally.core.journal import (
     Decided,
     Entry,
@@ -33,7 +34,6 @@ from dally.core.journal import (
 from dally.core.memory import Memory
 from dally.core.plain import texts_in
 from dally.core.policy import Meter, Policy, PolicyBase, View
-from dally.core.quicken import quicken
 from dally.core.reasons import Reason, Token
 from dally.core.rules import Broken, Rules
 from dally.core.sharing import Interference, NoInterference
