@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.network.analytic import Analytic
-from dally.network.contention import Links, fair_shares
+from dally.network.contention import Links, _Member, fair_shares
+from dally.network.model import Step
+from dally.network.step import StepProfile
 
 MODELS = ("vgg16", "resnet50", "bert-base", "dlrm", "gpt2-xl")
 TOPOLOGY = cluster(nic=1.25e9, uplink=2.5e9)
 ISLANDS = cluster(machine=10e9, nic=1.25e9, uplink=2.5e9, islands=True)
+FAST = cluster(machine=300e9, nic=25e9, uplink=50e9, islands=True)
 
 
 def bisected(others: list[float], capacity: float) -> float:
@@ -72,7 +75,7 @@ def gangs(draw: st.DrawFn) -> list[tuple[Job, Placement]]:
     return found
 
 
-NETWORKS = {"plain": Analytic(TOPOLOGY), "islands": Analytic(ISLANDS)}  # step times are remembered between examples
+NETWORKS = {"plain": Analytic(TOPOLOGY), "islands": Analytic(ISLANDS), "fast": Analytic(FAST)}  # step times are remembered between examples
 
 
 def fresh(which: str = "plain") -> Analytic:
@@ -175,3 +178,78 @@ def test_contention_can_be_switched_off() -> None:
     jobs = [(Job(str(i), 0, 8, model="vgg16"), placement) for i, placement in enumerate(halves)]
     assert all(step.seconds == step.alone for step in network.moved([], jobs, 0.0).values())
     assert network.moved(["0"], [], 0.0) == {}
+
+
+class PlainLinks(Links):
+    """What `Links` says, said by sharing out every link that a change touches, and by looking at everybody on it."""
+
+    def __init__(self, topology) -> None:
+        super().__init__(topology)
+        self.on: dict[int, dict[str, float]] = {}  # by link: who asks for how much
+        self.slower: dict[int, dict[str, float]] = {}
+        self.jobs: dict[str, tuple[StepProfile, list[tuple[int, int]]]] = {}  # profile; links and their levels
+        self.slowest: dict[str, list[float]] = {}
+        self.steps: dict[str, float] = {}
+
+    def change(self, left, entered):
+        touched: dict[int, None] = {}
+        answer = {}
+        for job in left:
+            self.go(job, touched)
+        for job, placement, profile in entered:
+            self.go(job, touched)
+            member = _Member(job, profile)
+            self._enters(member, placement, [])
+            numbers = {id(link): number for number, link in self._links.items()}
+            uses = [(numbers[id(use.link)], use) for use in member.uses]
+            for number, use in uses:
+                self.on.setdefault(number, {})[job] = use.demand
+                touched[number] = None
+            if uses:
+                self.jobs[job] = profile, [(number, use.link.level) for number, use in uses]
+                self.slowest[job], self.steps[job] = [0.0] * self._levels, profile.alone
+            answer[job] = profile.step
+        affected: dict[str, None] = {}
+        for number in touched:
+            asked, before = self.on[number], self.slower.get(number, {})
+            link = self._links[number]
+            demands = sorted(set(asked.values()))
+            counts = [sum(demand == each for each in asked.values()) for demand in demands]
+            shares = dict(zip(demands, fair_shares(demands, link.capacity, counts), strict=True))
+            now = self.slower[number] = {job: link.capacity / shares[demand] for job, demand in asked.items()}
+            for job in sorted(asked, key=asked.__getitem__):
+                slowest = self.slowest[job][link.level]
+                if now[job] > slowest or (before.get(job) == slowest and now[job] != slowest):
+                    affected[job] = None
+        for job in affected:
+            profile, links = self.jobs[job]
+            slower = self.slowest[job] = [1.0] * self._levels
+            for number, level in links:
+                slower[level] = max(slower[level], self.slower[number][job])
+            seconds = profile.seconds(slower) if max(slower) > 1.0 else profile.alone
+            if seconds != self.steps[job]:
+                self.steps[job] = seconds
+                answer[job] = Step(seconds, profile.compute, seconds - profile.compute, profile.alone)
+        return answer
+
+    def go(self, job, touched) -> None:
+        _, links = self.jobs.pop(job, (None, []))
+        for number, _ in links:
+            del self.on[number][job]
+            self.slower[number].pop(job, None)
+            touched[number] = None
+
+
+@given(gangs(), st.data(), st.sampled_from(["plain", "islands", "fast"]))
+@settings(max_examples=80, deadline=None)
+def test_to_look_only_at_links_that_are_not_calm_changes_nothing_nor_the_order_in_which_it_is_said(jobs, data, which) -> None:
+    network = fresh(which)
+    plain = PlainLinks(network.topology)
+    inside: set[str] = set()
+    for _ in range(data.draw(st.integers(1, 12))):
+        left = data.draw(st.lists(st.sampled_from(sorted(inside)), unique=True, max_size=3)) if inside else []
+        outside = [gang for gang in jobs if gang[0].id not in inside]
+        moved = data.draw(st.lists(st.sampled_from(jobs), unique_by=lambda gang: gang[0].id, max_size=3)) if outside else []
+        entered = [(job.id, placement, network.profile(job.model, placement)) for job, placement in moved]
+        inside = (inside - set(left)) | {job.id for job, _ in moved}
+        assert list(network.links.change(left, entered).items()) == list(plain.change(left, entered).items())

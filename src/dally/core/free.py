@@ -1,7 +1,8 @@
 """Free GPUs, indexed by count: "which machine, rack or block has at least d free" is one look-up.
 
 Per GPU type and level the index keeps, for every count d, a bit set of the domains with at least d free GPUs.
-A set is a Python integer, so the first domain that fits is its lowest bit, and a change of c GPUs touches c sets.
+A set is a Python integer, so the first domain that fits is its lowest bit, and a change of c GPUs touches c sets, once
+somebody asks.
 """
 
 from __future__ import annotations
@@ -15,47 +16,90 @@ from dally.core.topology import Domain, Topology
 class Pool:
     """Free GPUs of one type."""
 
-    __slots__ = ("at_least", "counts", "gpu_type", "total")
+    __slots__ = ("_sets", "counts", "gpu_type", "top", "total")
 
     def __init__(self, topology: Topology, gpu_type: str) -> None:
         self.gpu_type = gpu_type
         self.total = 0
+        self.top = len(topology.levels) - 1  # the whole cluster is one domain: its count is the total
         self.counts: list[list[int]] = [[0] * len(domains) for domains in topology.domains]
-        sizes = [max((d.gpus for d in domains), default=0) for domains in topology.domains[:-1]] + [0]
-        # at_least[level][d]: bit i is set where domain i of the level has d or more GPUs free
-        self.at_least: list[list[int]] = [[0] * (size + 1) for size in sizes]
+        self._sets: list[_Sets] = []
         for level, domains in enumerate(topology.domains):
-            self.at_least[level][0] = (1 << len(domains)) - 1
+            largest = max((domain.gpus for domain in domains), default=0) if level < self.top else 0
+            self._sets.append(_Sets(self.counts[level], largest))
 
     def domains_with(self, level: int, gpus: int) -> int:
         """Bit set of the level's domains with at least so many GPUs free."""
-        if level == len(self.at_least) - 1:
-            return 1 if self.total >= gpus else 0  # the whole cluster is one domain: its count is the total
-        sets = self.at_least[level]
-        return sets[gpus] if gpus < len(sets) else 0
+        if level == self.top:
+            return 1 if self.total >= gpus else 0
+        sets = self._sets[level]
+        if gpus >= len(sets.at_least):
+            return 0
+        if sets.changed:
+            sets.bring_up_to_date()
+        return sets.at_least[gpus]
+
+    def at_least_on(self, level: int) -> list[int]:
+        """For every count d a bit set: bit i is set where domain i of the level has d or more GPUs free."""
+        sets = self._sets[level]
+        if sets.changed:
+            sets.bring_up_to_date()
+        return sets.at_least
+
+    def largest_on(self, level: int) -> int:
+        """GPUs of the largest domain of a level below the top."""
+        return len(self._sets[level].at_least) - 1
+
+    @property
+    def at_least(self) -> list[list[int]]:
+        """`at_least_on` every level."""
+        return [self.at_least_on(level) for level in range(len(self._sets))]
+
+
+class _Sets:
+    """The domains of a level by how many GPUs they have free at least: as they were when somebody last asked, and
+    which have changed since. What is tried, undone and then done comes to one change."""
+
+    __slots__ = ("_most", "at_least", "changed", "counts", "shown")
+
+    def __init__(self, counts: list[int], largest: int) -> None:
+        self.counts = counts
+        self.shown = list(counts)  # what the sets say
+        self.at_least = [0] * (largest + 1)
+        self.at_least[0] = (1 << len(counts)) - 1
+        self.changed: list[int] = []  # domains; whoever has another count than is shown is among them
+        self._most = 2 * len(counts) + 16
+
+    def bring_up_to_date(self) -> None:
+        at_least, counts, shown = self.at_least, self.counts, self.shown
+        for domain in self.changed:
+            before, after = shown[domain], counts[domain]
+            if before != after:
+                bit = 1 << domain
+                shown[domain] = after
+                for d in range(before + 1, after + 1):
+                    at_least[d] |= bit
+                for d in range(after + 1, before + 1):
+                    at_least[d] ^= bit
+        self.changed = []
+
+    def change(self, domain: int, gpus: int) -> None:
+        """So many more are free in a domain."""
+        count = self.counts[domain]
+        if count == self.shown[domain]:
+            if len(self.changed) >= self._most:
+                self.bring_up_to_date()
+            self.changed.append(domain)
+        self.counts[domain] = count + gpus
 
 
 class _Holder:
     """A domain below the top that holds a machine, or part of one (`inside`: that part, -1 for all of it)."""
 
-    __slots__ = ("at_least", "bit", "counts", "domain", "inside")
+    __slots__ = ("domain", "inside", "sets")
 
-    def __init__(self, counts: list[int], at_least: list[int], domain: int, inside: int) -> None:
-        self.counts, self.at_least, self.domain, self.inside = counts, at_least, domain, inside
-        self.bit = 1 << domain
-
-    def change(self, gpus: int, free: bool) -> None:
-        """So many more are free in it, or fewer."""
-        at_least, bit = self.at_least, self.bit
-        before = self.counts[self.domain]
-        after = before + gpus if free else before - gpus
-        self.counts[self.domain] = after
-        if free:
-            for d in range(before + 1, after + 1):
-                at_least[d] |= bit
-        else:
-            for d in range(after + 1, before + 1):
-                at_least[d] ^= bit
+    def __init__(self, sets: _Sets, domain: int, inside: int) -> None:
+        self.sets, self.domain, self.inside = sets, domain, inside
 
 
 class FreeGpus:
@@ -77,7 +121,7 @@ class FreeGpus:
             pool = self.pools[machine.gpu_type]
             holders = [(topology.machine_level + i, domain, -1) for i, domain in enumerate(machine.domains[:-1])]
             holders += [(0, island.index, island.mask) for island in islands.get(machine.index, ())]
-            self._touched.append((pool, [_Holder(pool.counts[level], pool.at_least[level], domain, inside)
+            self._touched.append((pool, [_Holder(pool._sets[level], domain, inside)
                                          for level, domain, inside in holders]))  # fmt: skip
         for machine in topology.machines:
             self._change(machine.index, machine.full_mask, True)
@@ -119,7 +163,9 @@ class FreeGpus:
         gpus = gpus_in(mask)
         pool.total += gpus if free else -gpus
         for holder in holders:
-            holder.change(gpus if holder.inside < 0 else gpus_in(mask & holder.inside), free)
+            inside = gpus if holder.inside < 0 else gpus_in(mask & holder.inside)
+            if inside:
+                holder.sets.change(holder.domain, inside if free else -inside)
 
     def trial(self) -> Trial:
         """`with free.trial() as t:` — try changes on the index; they are undone at the end of the block."""

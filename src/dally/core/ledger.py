@@ -9,6 +9,7 @@ from typing import Any
 
 from dally.core import events as ev
 from dally.core import plan as pl
+from dally.core.columns import Floats, Ints
 from dally.core.journal import Instant, Leaving, Rejected
 from dally.core.lives import ALONE, Lane, Lives, Segment, Stretches
 from dally.core.placement import Placement, level_of
@@ -28,7 +29,8 @@ class Ledger:
         self.lives = Lives()
         self.segments = Stretches()
         self.keeps_segments = segments
-        self.time, self.busy, self.queue = array("d"), array("q"), array("q")  # after each change
+        self._time, self._busy, self._queue = Floats(), Ints(), Ints()  # after each change
+        self._changed: float | None = None  # when they last did
         self.deepest_pack = 1  # jobs that ran at once on the same GPUs, at most
         self.lost_work_gpu_seconds = 0.0  # GPU time of work that faults threw away
         self.outages: list[tuple[str, float, float]] = []  # machine, since when, until when
@@ -83,6 +85,21 @@ class Ledger:
     @property
     def rows(self) -> Rows:
         return Rows(self)
+
+    @property
+    def time(self) -> array[float]:
+        """When GPUs held or jobs waiting changed."""
+        return self._time.all()
+
+    @property
+    def busy(self) -> array[int]:
+        """GPUs held from then on."""
+        return self._busy.all()
+
+    @property
+    def queue(self) -> array[int]:
+        """Jobs waiting from then on."""
+        return self._queue.all()
 
     def row(self, job_id: str) -> Row:
         """To be read; of an ended job, its figures."""
@@ -313,16 +330,18 @@ class Ledger:
     def _level(self, now: float, busy: int, queue: int) -> None:
         self._busy_now += busy
         self._queue_now += queue
-        if self.time and self.time[-1] == now:
-            self.busy[-1], self.queue[-1] = self._busy_now, self._queue_now
+        if now == self._changed:
+            self._busy.change_last(self._busy_now)
+            self._queue.change_last(self._queue_now)
         else:
-            self.time.append(now)
-            self.busy.append(self._busy_now)
-            self.queue.append(self._queue_now)
+            self._changed = now
+            self._time.append(now)
+            self._busy.append(self._busy_now)
+            self._queue.append(self._queue_now)
 
 
 _FIELDS = (
-    "_busy_now", "_down", "_groups", "_index", "_indexed", "_leaving", "_live", "_queue_now", "busy", "deepest_pack",
-    "first_submit", "keeps_segments", "last_end", "leaving_gpu_seconds", "lives", "lost_work_gpu_seconds", "outages",
-    "queue", "segments", "time", "topology",
+    "_busy", "_busy_now", "_changed", "_down", "_groups", "_index", "_indexed", "_leaving", "_live", "_queue",
+    "_queue_now", "_time", "deepest_pack", "first_submit", "keeps_segments", "last_end", "leaving_gpu_seconds",
+    "lives", "lost_work_gpu_seconds", "outages", "segments", "topology",
 )  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
+from dally.core.columns import Floats, Ints
 from dally.core.placement import Placement
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _NARROW: Final = len(INTS)
 _NO_FLOATS: Final = array("d", [0.0] * _WIDE)
 _NO_INTS: Final = array("i", [0] * _NARROW)
 _OF_LIVES: Final = ("floats", "ids", "ints", "models", "tenants", "users")
-_OF_STRETCHES: Final = ("_same", "ends", "lanes", "placements", "rows", "starts")
+_OF_STRETCHES: Final = ("_ends", "_rows", "_same", "_starts", "lanes", "placements")
 
 
 class Lives:
@@ -127,7 +128,7 @@ class Stretches:
     __slots__ = _OF_STRETCHES
 
     def __init__(self) -> None:
-        self.rows, self.starts, self.ends = array("i"), array("d"), array("d")
+        self._rows, self._starts, self._ends = Ints(), Floats(), Floats()
         self.placements: list[Placement] = []
         self.lanes: dict[int, Lane] = {}  # of those who were not alone
         self._same: dict[Placement, Placement] = {}
@@ -140,17 +141,30 @@ class Stretches:
             setattr(self, name, value)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.placements)
 
     def __bool__(self) -> bool:
-        return len(self.rows) > 0
+        return len(self.placements) > 0
+
+    @property
+    def rows(self) -> array[int]:
+        """Numbers of the jobs."""
+        return self._rows.all()
+
+    @property
+    def starts(self) -> array[float]:
+        return self._starts.all()
+
+    @property
+    def ends(self) -> array[float]:
+        return self._ends.all()
 
     def put(self, row: int, start: float, end: float, placement: Placement, lane: Lane) -> None:
         if lane is not ALONE and (lane.turns > 1 or lane.packed > 1):
-            self.lanes[len(self.rows)] = lane
-        self.rows.append(row)
-        self.starts.append(start)
-        self.ends.append(end)
+            self.lanes[len(self.placements)] = lane
+        self._rows.append(row)
+        self._starts.append(start)
+        self._ends.append(end)
         self.placements.append(self._same.setdefault(placement, placement))
 
     def taken(self, places: Sequence[int], rows: Sequence[int]) -> Stretches:

@@ -13,7 +13,9 @@ from dally.core.job import Job
 
 _RECENT: Final = 0.2  # weight of the newest
 _LEAVING, _COMING_BACK = "leaving", "coming back"
-Kind = tuple[str, str | None, int]  # which half, model, GPUs; None and 0: of all jobs
+# Which half, model, GPUs; None and 0: of all jobs. Where its type said so, compiled code would take it apart.
+Kind = tuple[Any, ...]
+_EVERYBODY: Final[dict[str, Kind]] = {half: (half, None, 0) for half in (_LEAVING, _COMING_BACK)}
 
 
 class Prices:
@@ -39,10 +41,10 @@ class Prices:
         self._learn(_COMING_BACK, job, seconds)
 
     def _learn(self, half: str, job: Job, seconds: float) -> None:
-        own, everybody = (half, job.model, job.gpus), (half, None, 0)
-        self._mean(own, seconds)
-        if own != everybody:
-            self._mean(everybody, seconds)
+        model, gpus = job.model, job.gpus
+        if gpus or model is not None:
+            self._mean((half, model, gpus), seconds)
+        self._mean(_EVERYBODY[half], seconds)
 
     def _mean(self, kind: Kind, seconds: float) -> None:
         before = self._seconds.get(kind)

@@ -8,17 +8,24 @@ it gets the share that max-min fairness gives to a flow that takes all it can, a
 
 Demands are those of undisturbed jobs, so links do not depend on each other, a change is felt only on the links it
 touches, and a job more never speeds up another (docs/network/contention.md has the proof).
+
+Most links are calm: all who are on them together leave so much that no step is longer for it (`StepProfile.slack`). w
+is never less than the capacity without the others' demands, so a sum tells, and as long as it does nobody's share is
+worked out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from typing import Final
 
 from dally.core.placement import Placement, level_of
 from dally.core.topology import Topology
 from dally.network.model import Step
 from dally.network.step import StepProfile
+
+_SURELY: Final = 1.0 - 1e-9  # rounding: of sums that many have been added to and taken from, too
 
 
 def fair_shares(demands: list[float], capacity: float, counts: list[int] | None = None) -> list[float]:
@@ -83,101 +90,130 @@ def _shared_out(demands: list[float], capacity: float, counts: list[int], jobs: 
     return shares
 
 
-def _place_of(demands: list[float], demand: float) -> int:
-    """`bisect_left` of numbers, which it would look up how to compare at each step."""
-    low, high = 0, len(demands)
-    while low < high:
-        middle = (low + high) // 2
-        if demands[middle] < demand:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 class _Member:
     """A job on its links."""
 
-    __slots__ = ("crowds", "links", "profile", "slower", "step")
+    __slots__ = ("job", "profile", "step", "uses")
 
-    def __init__(self, profile: StepProfile, levels: int) -> None:
-        self.profile = profile
-        self.links: list[tuple[int, float]] = []  # link and demand
-        self.crowds: list[_Crowd] = []  # that it is in on each of them
-        self.slower = [0.0] * levels  # the slowest of its links per level; 0: not known yet
+    def __init__(self, job: str, profile: StepProfile) -> None:
+        self.job, self.profile = job, profile
+        self.uses: list[_Use] = []  # one for each of its links
         self.step = profile.step
 
     def seconds(self, levels: int) -> float:
-        """Of a step as the links are now."""
-        slower = self.slower = [1.0] * levels
-        slack = self.profile.slack
-        calm = True
-        for crowd in self.crowds:
-            level, now = crowd.level, crowd.slower
-            if now > slower[level]:
-                slower[level] = now
-                if now > slack[level]:
-                    calm = False
-        return self.profile.alone if calm else self.profile.seconds(slower)
+        """Of a step as the links are now. Those that are not calm are shared out, and calm ones cost nothing."""
+        slower: list[float] | None = None
+        for use in self.uses:
+            link = use.link
+            if not link.calm and use.slower > 1.0:
+                if slower is None:
+                    slower = [1.0] * levels
+                if use.slower > slower[link.level]:
+                    slower[link.level] = use.slower
+        return self.profile.alone if slower is None else self.profile.seconds(slower)
 
 
-class _Crowd:
-    """Jobs with the same demand on one link: what is left to one of them is left to each."""
+class _Use:
+    """Of a link by a job."""
 
-    __slots__ = ("level", "members", "slower")
+    __slots__ = ("before", "demand", "link", "member", "slower", "slowest")
 
-    def __init__(self, level: int) -> None:
-        self.level = level
-        self.members: dict[str, _Member] = {}
-        self.slower = 0.0  # how many times slower than alone the link is to them; 0: not known yet
+    def __init__(self, member: _Member, link: _Link, demand: float) -> None:
+        self.member, self.link, self.demand = member, link, demand
+        self.slower = 0.0  # how many times slower than alone the link is to it; 0: not known yet
+        self.before = 0.0  # the same before a change
+        self.slowest = 0.0  # and of its links of this level, which of them counted
+
+    def note(self) -> None:
+        """How it is before a change; all links of the job and level are shared out."""
+        level, slowest = self.link.level, 1.0
+        for use in self.member.uses:
+            if use.link.level == level and use.slower > slowest:
+                slowest = use.slower
+        self.before, self.slowest = self.slower, slowest
 
 
 class _Link:
     """A port and who is on it."""
 
-    __slots__ = ("capacity", "counts", "crowds", "demands", "level")
+    __slots__ = ("calm", "capacity", "crowd", "demand", "fresh", "least", "level", "order", "slack", "touched", "uses")
 
     def __init__(self, level: int, capacity: float) -> None:
         self.level, self.capacity = level, capacity
-        self.demands: list[float] = []  # ascending, each once
-        self.crowds: list[_Crowd] = []  # in their order
-        self.counts: list[int] = []  # of their members
+        self.uses: dict[str, _Use] = {}
+        self.order: list[_Use] = []  # by demand, as of when it was last shared out
+        self.fresh = True  # whether that is as they are now
+        self.touched = 0  # the last change it was part of
+        self.calm = True  # whether no step of anybody on it is longer for the others
+        # Of those on it once the change that is being made is done: how many, and their demands together; no more than
+        # the smallest of these; and no more than how many times slower the link may be to each of them at no cost.
+        self.crowd = 0
+        self.demand = 0.0
+        self.least = self.slack = inf
 
-    def add(self, demand: float, job: str, member: _Member) -> _Crowd:
-        place = _place_of(self.demands, demand)
-        if place == len(self.demands) or self.demands[place] != demand:
-            self.demands.insert(place, demand)
-            self.crowds.insert(place, _Crowd(self.level))
-            self.counts.insert(place, 0)
-        crowd = self.crowds[place]
-        crowd.members[job] = member
-        self.counts[place] = len(crowd.members)
-        return crowd
+    def comes(self, use: _Use) -> None:
+        self.crowd += 1
+        self.demand += use.demand
+        self._look_at(use)
 
-    def remove(self, demand: float, job: str) -> None:
-        place = _place_of(self.demands, demand)
-        crowd = self.crowds[place]
-        del crowd.members[job]
-        if crowd.members:
-            self.counts[place] = len(crowd.members)
+    def goes(self, use: _Use) -> None:
+        self.crowd -= 1
+        if self.crowd:
+            self.demand -= use.demand
         else:
-            self.demands.pop(place)
-            self.crowds.pop(place)
-            self.counts.pop(place)
+            self.demand, self.least, self.slack = 0.0, inf, inf
 
-    def share_out(self, affected: dict[str, _Member]) -> None:
-        """Share the link anew and add the jobs to whom it is not as it was."""
-        level, capacity = self.level, self.capacity
-        shares = fair_shares(self.demands, capacity, self.counts)
-        for place in range(len(shares)):
-            crowd = self.crowds[place]
-            before, now = crowd.slower, capacity / shares[place]
-            crowd.slower = now
-            for job, member in crowd.members.items():
-                # Only the slowest link of a level counts: this one did, or now does.
-                slowest = member.slower[level]
-                if now > slowest or (before == slowest and now != before):
-                    affected[job] = member
+    def _look_at(self, use: _Use) -> None:
+        if use.demand < self.least:
+            self.least = use.demand
+        slack = use.member.profile.slack[self.level]
+        if slack < self.slack:
+            self.slack = slack
+
+    def has_room(self) -> bool:
+        """Whether it is surely calm: to whoever asks for least it is slowest, by C/(C − Σ_{k≠j} u_k) at the most."""
+        if self.crowd <= 1:
+            return True
+        left = self.capacity * _SURELY - self.demand + self.least
+        return left > 0 and self.capacity <= left * _SURELY * (self.slack if self.slack > 1.0 else 1.0)
+
+    def look_again(self, come: list[_Member]) -> None:
+        """Those whose demand or slack was the smallest may be gone."""
+        self.least = self.slack = inf
+        for use in self.uses.values():
+            self._look_at(use)
+        for member in come:
+            for use in member.uses:
+                if use.link is self:  # objects
+                    self._look_at(use)
+
+    def share_out(self) -> None:
+        """What is left to everybody on it."""
+        uses = list(self.uses.values())
+        by_demand: list[tuple[float, int]] = []
+        for place in range(len(uses)):
+            by_demand.append((uses[place].demand, place))
+        by_demand.sort()
+        order: list[_Use] = []
+        demands: list[float] = []
+        counts: list[int] = []
+        last = -1.0
+        for demand, place in by_demand:
+            order.append(uses[place])
+            if demand == last:
+                counts[-1] += 1
+            else:
+                demands.append(demand)
+                counts.append(1)
+                last = demand
+        self.order, self.fresh = order, True
+        shares = fair_shares(demands, self.capacity, counts) if demands else []
+        first = 0
+        for crowd in range(len(demands)):
+            slower = self.capacity / shares[crowd]
+            for place in range(first, first + counts[crowd]):
+                order[place].slower = slower
+            first += counts[crowd]
 
 
 class Links:
@@ -186,10 +222,11 @@ class Links:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._own = topology.machine_level
+        self._levels = len(topology.levels)
         self._bandwidth = [level.bandwidth for level in topology.levels]
         self._domains = [machine.domains for machine in topology.machines]
         first, self._first = 0, []
-        for level in range(len(topology.levels)):
+        for level in range(self._levels):
             self._first.append(first)  # number of the first link of a level
             first += len(topology.domains[level - 1]) if level else 0
         self._islands = [list(machine.islands) for machine in topology.machines]
@@ -200,85 +237,139 @@ class Links:
             count += len(islands)
         self._links: dict[int, _Link] = {}
         self._members: dict[str, _Member] = {}
+        self._changes = 0
 
-    def crossed(self, placement: Placement) -> list[tuple[int, int, float]]:
-        """(link, its level, capacity) of the ports through which a gang's traffic leaves a domain."""
+    def change(
+        self, left: Iterable[str], entered: Iterable[tuple[str, Placement, StepProfile]]
+    ) -> dict[str, Step]:
+        """Steps of those that entered and of every job whose step changed."""
+        self._changes += 1
+        touched: list[_Link] = []
+        gone: list[_Member] = []
+        come: list[_Member] = []
+        answer: dict[str, Step] = {}
+        for job in left:
+            self._leaves(job, gone, touched)
+        for job, placement, profile in entered:
+            self._leaves(job, gone, touched)
+            member = _Member(job, profile)
+            self._enters(member, placement, touched)
+            if member.uses:
+                come.append(member)
+            answer[job] = profile.step
+        if not touched:
+            return answer
+        calm = self._calm(touched, come)
+        if not calm:
+            self._note(touched)
+        for member in gone:
+            for use in member.uses:
+                del use.link.uses[member.job]
+            member.uses = []  # they name it, too: nothing waits to be collected
+        for member in come:
+            self._members[member.job] = member
+            for use in member.uses:
+                use.link.uses[member.job] = use
+        for link in touched:
+            link.fresh = False
+        if not calm:
+            self._share_out(touched, answer)
+        return answer
+
+    def _share_out(self, touched: list[_Link], answer: dict[str, Step]) -> None:
+        """Share these links anew; the steps of those to whom they are not as they were."""
+        affected: dict[str, _Member] = {}
+        for link in touched:
+            link.share_out()
+            for use in link.order:
+                # Only the slowest link of a level counts: this one did, or now does.
+                now, slowest = use.slower, use.slowest
+                if now > slowest or (use.before == slowest and now != slowest):
+                    affected[use.member.job] = use.member
+        for job, member in affected.items():
+            seconds = member.seconds(self._levels)
+            if seconds != member.step.seconds:
+                compute = member.profile.compute
+                member.step = answer[job] = Step(seconds, compute, seconds - compute, member.profile.alone)
+
+    def _calm(self, touched: list[_Link], come: list[_Member]) -> bool:
+        """Whether all these links are calm before a change and after it; asked when it is known and not yet made."""
+        calm = True
+        for link in touched:
+            before, link.calm = link.calm, link.has_room()
+            if not link.calm:
+                link.look_again(come)
+                link.calm = link.has_room()
+            calm = calm and before and link.calm
+        return calm
+
+    def _note(self, touched: list[_Link]) -> None:
+        """How it is before a change."""
+        for link in touched:
+            if not link.fresh:
+                link.share_out()
+        for link in touched:
+            for use in link.order:
+                for other in use.member.uses:
+                    if other.link.level == link.level and not other.link.fresh:
+                        other.link.share_out()
+                use.note()
+
+    def _leaves(self, job: str, gone: list[_Member], touched: list[_Link]) -> None:
+        member = self._members.pop(job, None)
+        if member is not None:
+            gone.append(member)
+            for use in member.uses:
+                self._touch(use.link, touched)
+                use.link.goes(use)
+
+    def _enters(self, member: _Member, placement: Placement, touched: list[_Link]) -> None:
+        """The ports through which a gang's traffic leaves a domain."""
         own, slices = self._own, placement.slices
-        if own == 0 and len(slices) == 1:
-            return []  # most gangs: they stay inside a machine, and it has no ports of its own
-        found: dict[int, tuple[int, int, float]] = {}
+        if len(slices) == 1:  # most gangs: they stay inside a machine
+            if own:
+                machine, mask = slices[0]
+                self._crosses(member, machine, mask, touched)
+            return
         top = level_of(placement, self.topology)
+        seen: dict[int, None] = {}
         for machine, mask in slices:
             domains = self._domains[machine]
             for offset in range(top - own):
                 level = own + 1 + offset
                 number = self._first[level] + domains[offset]
-                if number not in found:
-                    found[number] = (number, level, self._bandwidth[level])
+                if number not in seen:
+                    seen[number] = None
+                    self._use(member, number, level, self._bandwidth[level], touched)
             if own:
-                self._inside(machine, mask, found)
-        return list(found.values())
+                self._crosses(member, machine, mask, touched)
 
-    def _inside(self, machine: int, mask: int, found: dict[int, tuple[int, int, float]]) -> None:
+    def _crosses(self, member: _Member, machine: int, mask: int, touched: list[_Link]) -> None:
         """The ports of a machine's islands, where a gang is on several of them."""
         islands = self._islands[machine]
         for island in islands:
             if mask & island == mask:
                 return
         number = self._first[1] + self._first_island[machine]
+        capacity: float = self.topology.machines[machine].links[1].bandwidth
         for island in islands:
             if mask & island:
-                found[number] = (number, 1, self.topology.machines[machine].links[1].bandwidth)
+                self._use(member, number, 1, capacity, touched)
             number += 1
 
-    def change(
-        self, left: Iterable[str], entered: Iterable[tuple[str, Placement, StepProfile]]
-    ) -> dict[str, Step]:
-        """Steps of those that entered and of every job whose step changed."""
-        touched: dict[int, None] = {}
-        answer: dict[str, Step] = {}
-        for job in left:
-            self._leave(job, touched)
-        for job, placement, profile in entered:
-            self._leave(job, touched)
-            self._enter(job, placement, profile, touched)
-            answer[job] = profile.step
-        affected: dict[str, _Member] = {}
-        for number in touched:
-            link = self._links[number]
-            if link.demands:
-                link.share_out(affected)
-            else:
-                del self._links[number]
-        levels = len(self._bandwidth)
-        for job, member in affected.items():
-            seconds = member.seconds(levels)
-            if seconds != member.step.seconds:
-                compute = member.profile.compute
-                member.step = answer[job] = Step(seconds, compute, seconds - compute, member.profile.alone)
-        return answer
+    def _use(self, member: _Member, number: int, level: int, capacity: float, touched: list[_Link]) -> None:
+        profile = member.profile
+        sent = profile.bytes_per_level[level]
+        if sent > 0:
+            link = self._links.get(number)
+            if link is None:
+                link = self._links[number] = _Link(level, capacity)
+            use = _Use(member, link, min(sent / profile.alone, capacity))
+            member.uses.append(use)
+            self._touch(link, touched)
+            link.comes(use)
 
-    def _enter(self, job: str, placement: Placement, profile: StepProfile, touched: dict[int, None]) -> None:
-        crossed = self.crossed(placement)
-        if not crossed:
-            return
-        member = _Member(profile, len(self._bandwidth))
-        for number, level, capacity in crossed:
-            sent = profile.bytes_per_level[level]
-            if sent > 0:
-                demand = min(sent / profile.alone, capacity)
-                link = self._links.get(number)
-                if link is None:
-                    link = self._links[number] = _Link(level, capacity)
-                member.links.append((number, demand))
-                member.crowds.append(link.add(demand, job, member))
-                touched[number] = None
-        if member.links:
-            self._members[job] = member
-
-    def _leave(self, job: str, touched: dict[int, None]) -> None:
-        member = self._members.pop(job, None)
-        if member is not None:
-            for number, demand in member.links:
-                self._links[number].remove(demand, job)
-                touched[number] = None
+    def _touch(self, link: _Link, touched: list[_Link]) -> None:
+        if link.touched != self._changes:
+            link.touched = self._changes
+            touched.append(link)

@@ -18,6 +18,8 @@ from dally.core.topology import Level, LinkKind, Topology
 # What one GPU can put on the network by itself where a machine has several NICs: the rate of PCIe 4.0 ×16, which
 # a GPU's own slot has (an estimate; where the NICs come to more per GPU, a GPU has its own part of them).
 HOST_LINK: Final = 32e9
+_WORD: Final = 1 << 32
+_MOST: Final = 100_000  # parts of shapes that are remembered
 
 Tree = Any  # level 0: GPUs of a domain; above: tuple of subtrees; a machine: (kind of machine, what is inside)
 
@@ -71,6 +73,12 @@ class Shapes:
             kinds.setdefault(Kind(machine.gpu_type, machine.gpus, machine.links), len(kinds))
             for machine in topology.machines
         ]
+        layouts: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._layout = [
+            layouts.setdefault((self._kind[machine.index], tuple(machine.islands)), len(layouts))
+            for machine in topology.machines
+        ]  # the same for machines of one kind whose GPUs are joined in the same way
+        self._machines: dict[int, Tree] = {}  # by layout and GPUs
         self.wires = Wires(
             topology.levels,
             topology.machine_level,
@@ -84,13 +92,15 @@ class Shapes:
         return self._kind[machine]
 
     def alone(self, placement: Placement) -> int:
-        """A number that says all there is to say of the shape where a gang is on one machine whose GPUs are all alike
-        to each other, as most gangs are; -1 where it is not."""
+        """A number that says all there is to say of the shape where a gang is on one machine, as most gangs are; -1
+        where it is not. Where GPUs of a machine are not all alike to each other, it says which they are."""
         slices = placement.slices
-        if self._own or len(slices) != 1:
+        if len(slices) != 1:
             return -1
-        machine, _ = slices[0]
-        return self._kind[machine] << 32 | placement.gpus
+        machine, mask = slices[0]
+        if not self._own:
+            return self._kind[machine] << 32 | placement.gpus
+        return self._layout[machine] << 32 | mask if mask < _WORD else -1
 
     def of(self, placement: Placement) -> Shape:
         own, slices = self._own, placement.slices
@@ -99,12 +109,7 @@ class Shapes:
             return Shape(0, (self._kind[machine], gpus_in(mask)))
         nodes: list[tuple[tuple[int, ...], Tree]] = []
         for machine, mask in slices:
-            inside: Tree = gpus_in(mask)
-            if own:
-                counts = [gpus_in(mask & island) for island in self._islands[machine] if mask & island]
-                counts.sort(reverse=True)
-                inside = tuple(counts)
-            nodes.append((self._domains[machine], (self._kind[machine], inside)))
+            nodes.append((self._domains[machine], self._machine(machine, mask)))
         level = own
         offset = 0
         while len(nodes) > 1:  # fold machines into racks, racks into blocks … until one domain holds all
@@ -115,6 +120,22 @@ class Shapes:
                 folded.setdefault(domains[offset], (domains, []))[1].append(tree)
             nodes = [(domains, tuple(sorted(trees, reverse=True))) for domains, trees in folded.values()]
         return trimmed(level, nodes[0][1], own)
+
+
+    def _machine(self, machine: int, mask: int) -> Tree:
+        """The part of a shape that is on one machine. There are few, whatever gangs they belong to."""
+        number = self._layout[machine] << 32 | mask if mask < _WORD else -1
+        found = self._machines.get(number)
+        if found is None:
+            inside: Tree = gpus_in(mask)
+            if self._own:
+                counts = [gpus_in(mask & island) for island in self._islands[machine] if mask & island]
+                counts.sort(reverse=True)
+                inside = tuple(counts)
+            found = (self._kind[machine], inside)
+            if number >= 0 and len(self._machines) < _MOST:
+                self._machines[number] = found
+        return found
 
 
 def trimmed(top: int, tree: Tree, machine_level: int) -> Shape:

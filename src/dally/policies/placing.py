@@ -140,7 +140,7 @@ def place_within(free: FreeGpus, pool: Pool, gpus: int, level: int, *, tight: bo
         return Placement(((domain.start, pick(free, domain.start, inside, gpus)),), gpus)
     best: list[tuple[int, int]] | None = None
     fewest, fullest = 0, 0  # machines of the best, and free GPUs of its domain
-    least = -(-gpus // (len(pool.at_least[topology.machine_level]) - 1))  # machines that it takes, were all empty
+    least = -(-gpus // pool.largest_on(topology.machine_level))  # machines that it takes, were all empty
     counts = pool.counts[level]  # at the top there is only one
     while fitting:
         low = fitting & -fitting
@@ -172,7 +172,7 @@ def _innermost(free: FreeGpus, pool: Pool, gpus: int, *, tight: bool) -> Placeme
 
 def _tightest(pool: Pool, level: int, gpus: int, fitting: int) -> int:
     """First domain among those with the fewest free GPUs that are enough."""
-    sets = pool.at_least[level]
+    sets = pool.at_least_on(level)
     for count in range(gpus, len(sets)):
         exactly = sets[count] & ~(sets[count + 1] if count + 1 < len(sets) else 0)
         if exactly:
@@ -182,7 +182,7 @@ def _tightest(pool: Pool, level: int, gpus: int, fitting: int) -> int:
 
 def _fewest(pool: Pool, level: int, gpus: int, start: int, stop: int) -> list[tuple[int, int]]:
     """(machine, GPUs) with the fewest machines of a range: the emptiest whole, the last one as tight as can be."""
-    sets = pool.at_least[level]
+    sets = pool.at_least_on(level)
     window = ((1 << (stop - start)) - 1) << start
     chosen: list[tuple[int, int]] = []
     left = gpus
