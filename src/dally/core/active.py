@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from dally.core.job import Job
 from dally.core.placement import Placement
-from dally.core.plan import demand_of_job
+from dally.core.plan import Demand, demand_of_job
 from dally.core.sharing import Share
 from dally.core.states import State, after
+
+_MOST_DEMANDS: Final = 4096  # that are remembered
+_PLAIN: Final[dict[tuple[Any, ...], Demand]] = {}
+
+
+def _demand(job: Job) -> Demand:
+    """`demand_of_job`, which every arrival would call through the interpreter."""
+    if job.within is None and job.prefers is None and job.wait is None and job.nodes is None and job.among is None:
+        key: tuple[Any, ...] = (job.gpus, job.gpu_type)
+        found = _PLAIN.get(key)
+        if found is None:
+            if len(_PLAIN) >= _MOST_DEMANDS:
+                _PLAIN.clear()
+            found = _PLAIN[key] = demand_of_job(job)
+        return found
+    return demand_of_job(job)
 
 
 class ActiveJob:
@@ -53,7 +71,7 @@ class ActiveJob:
         self.job = job
         self.id = job.id
         self.gpus = job.gpus  # of the gang as submitted
-        self.demand = demand_of_job(job)
+        self.demand = _demand(job)
         self.number = number  # order of arrival
         self.state = State.WAITING
         self.placement: Placement | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -78,9 +78,19 @@ class Ledger:
     def _see(self, now: float, entries: tuple[Any, ...]) -> None:
         sinks = self._sinks
         for entry in entries:
-            sink = sinks.get(type(entry))
-            if sink is not None:
-                sink(now, entry)
+            kind = type(entry)
+            if kind is _MEASURED:  # objects; four kinds are most of what is written, and a call by table costs
+                self._measured(now, entry)
+            elif kind is _START:  # objects
+                self._start(now, entry)
+            elif kind is _FINISHED:  # objects
+                self._ended(now, entry)
+            elif kind is _ARRIVED:  # objects
+                self._arrived(now, entry)
+            else:
+                sink = sinks.get(kind)
+                if sink is not None:
+                    sink(now, entry)
 
     @property
     def rows(self) -> Rows:
@@ -249,7 +259,7 @@ class Ledger:
         row = self._row(event.job)
         if row.outcome != "unfinished":
             return
-        row.outcome = type(event).__name__.lower()
+        row.outcome = "finished" if type(event) is _FINISHED else type(event).__name__.lower()
         row.end = now
         self._leaving_done(now, event.job)
         if row._placement is not None:
@@ -340,6 +350,10 @@ class Ledger:
             self._queue.append(self._queue_now)
 
 
+_MEASURED: Final = ev.Measured
+_ARRIVED: Final = ev.Arrived
+_FINISHED: Final = ev.Finished
+_START: Final = pl.Start
 _FIELDS = (
     "_busy", "_busy_now", "_changed", "_down", "_groups", "_index", "_indexed", "_leaving", "_live", "_queue",
     "_queue_now", "_time", "deepest_pack", "first_submit", "keeps_segments", "last_end", "leaving_gpu_seconds",

@@ -71,18 +71,25 @@ class _Look:
         self.said: set[str | pl.Demand] = set()
 
     def at(self, plan: Sequence[pl.Action]) -> Broken | None:
-        for action in plan:
-            if type(action) in _MOVES:
-                rule = self._vacating(action)
+        for each in plan:
+            if type(each) in _MOVES:
+                rule = self._vacating(each)
                 if rule is not None:
-                    return Broken(getattr(action, "job", "any"), rule)
+                    return Broken(getattr(each, "job", "any"), rule)
+        action: Any
         for action in plan:
-            check = _CHECKS.get(type(action))
-            if check is None:
-                if type(action) is not pl.Preempt:
+            kind = type(action)
+            if kind is _START:  # objects
+                rule = self._placing(action)
+            elif kind is _WAIT:  # objects
+                rule = self._waiting(action)
+            elif kind is not _PREEMPT:  # objects
+                check = _CHECKS.get(kind)
+                if check is None:
                     return Broken("any", f"the plan holds {action!r}, which is no action of a policy")
+                rule = check(self, action)
+            else:
                 continue
-            rule = check(self, action)
             if rule is not None:
                 return Broken(getattr(action, "job", "any"), rule)
         return _unexplained(self.view, self.said, self.started)
@@ -272,7 +279,10 @@ def _size(job: ActiveJob, action: pl.Places) -> str | None:
 
 
 _MOVES: Final = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
+_START: Final = pl.Start
+_WAIT: Final = pl.Wait
+_PREEMPT: Final = pl.Preempt
 _CHECKS: Final[dict[type, Callable[[_Look, Any], str | None]]] = {
-    pl.Start: _Look._placing, pl.Migrate: _Look._placing, pl.Resize: _Look._placing, pl.Wait: _Look._waiting,
-    pl.WakeAt: _Look._waking, pl.Extend: _Look._staying, pl.Reshare: _Look._staying,
+    pl.Migrate: _Look._placing, pl.Resize: _Look._placing, pl.WakeAt: _Look._waking, pl.Extend: _Look._staying,
+    pl.Reshare: _Look._staying,
 }  # fmt: skip

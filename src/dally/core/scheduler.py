@@ -8,7 +8,7 @@ handed to the world. A plan that breaks a rule, or that could not be written, le
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from dally.core import events as ev
 from dally.core import plan as pl
@@ -41,6 +41,7 @@ from dally.core.states import State
 from dally.core.tables import Draft
 from dally.core.topology import Topology
 
+_INSTANT: Final = Instant  # constants are not looked up by name when they are used
 _JUST_LEFT = Reason(Token.WAITING_FOR_GPUS, "it has just left its GPUs to others; what is next is decided soon")
 
 
@@ -248,7 +249,7 @@ class Scheduler:
     def write(self, now: float, decided: Sequence[Decided] | None) -> None:
         """One record of what happened since the last one and what was decided; `None`: nobody was asked."""
         if self._unwritten or decided:
-            instant = Instant(now, tuple(self._unwritten), None if decided is None else tuple(decided))
+            instant = _INSTANT(now, tuple(self._unwritten), None if decided is None else tuple(decided))
             self.journal.write(instant)
             self._unwritten.clear()
 

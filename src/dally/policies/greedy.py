@@ -97,7 +97,8 @@ def plan_by_rank(view: View, now: float, place: Rule, *, preempt: bool, lease: f
     reasons = cast("dict[str | Demand, Reason]", view.reasons)
     for demand in _still_waiting(view, evicted, chosen):
         wait = waits_for_gpus(demand)
-        if reasons.get(demand) != wait.reason:  # what was said holds
+        said = reasons.get(demand)
+        if said is not wait.reason and said != wait.reason:  # objects: what was said holds, mostly in the same words
             plan.append(wait)
     return plan
 

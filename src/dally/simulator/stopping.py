@@ -12,20 +12,22 @@ from types import FrameType
 class _Heard:
     """Signals belong to the process, and so does the memory of them."""
 
-    asked = False
     depth = 0
+
+
+HEARD = [False]  # whether Ctrl-C was pressed
 
 
 def asked() -> bool:
     """Whether Ctrl-C was pressed, where and while it is heeded."""
-    return _Heard.asked
+    return HEARD[0]
 
 
 def hear(number: int, frame: FrameType | None) -> None:
     """The handler: the first one is noted, the next one is an exception like any Ctrl-C."""
-    if _Heard.asked:
+    if HEARD[0]:
         raise KeyboardInterrupt
-    _Heard.asked = True
+    HEARD[0] = True
 
 
 @contextmanager
@@ -43,6 +45,6 @@ def heeded() -> Iterator[None]:
     finally:
         _Heard.depth -= 1
         if _Heard.depth == 0:
-            _Heard.asked = False
+            HEARD[0] = False
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from dally.core.scheduler import Scheduler
 from dally.simulator.circles import Circles
-from dally.simulator.stopping import asked
+from dally.simulator.stopping import HEARD
 from dally.simulator.world import SimulatedWorld
 
 Progress = Callable[[float, int, int], bool]  # simulated time, jobs ended, jobs in all → go on?
@@ -19,6 +19,7 @@ class Watch:
         self.stopped = False
         self._circles, self._world, self._jobs, self._progress = Circles(scheduler), world, jobs, progress
         self._calls = 0
+        self._heard = HEARD  # not through `asked`: a call after every instant
 
     def __call__(self, now: float) -> bool:
         """Whether to go on."""
@@ -27,6 +28,6 @@ class Watch:
             self._circles.look(now, self._calls, self._world.ended)
             if self._progress is not None:
                 self.stopped = not self._progress(now, self._world.ended, self._jobs)
-        if asked():
+        if self._heard[0]:
             self.stopped = True
         return not self.stopped
