@@ -411,7 +411,7 @@ class Books:
         return job
 
     def _occupy(self, now: float, action: pl.Places) -> None:
-        job = self.jobs[action.job]
+        job, lease = self.jobs[action.job], action.lease
         if isinstance(action, pl.Start):
             self.view.waiting.discard(job)
             job.accrue(now)
@@ -422,7 +422,7 @@ class Books:
         self.residents.enter(now, job, action.placement, None if isinstance(action, pl.Resize) else action.share)
         job.last_change = job.progress_from = now
         job.step_time = 0.0  # not known there yet: what it was elsewhere must not be counted as watched here
-        job.lease_until = None if action.lease is None else now + action.lease
+        job.lease_until = None if lease is None else now + lease
         job.attempts += 1
         if job.first_start is None:
             job.first_start = now

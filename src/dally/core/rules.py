@@ -126,32 +126,33 @@ class _Look:
         job = self.jobs.get(action.job)
         if job is None:
             return "is not known"
+        placement, lease = action.placement, action.lease
         if isinstance(action, pl.Start) and (job.state is not State.WAITING or job.id in self.started):
             state = State.STARTING if job.id in self.started else job.state
             return f"is {state.value} and cannot be given GPUs"
-        if action.lease is not None and not action.lease >= 0:
-            return f"a lease of {action.lease!r} s is no time"
+        if lease is not None and not lease >= 0:
+            return f"a lease of {lease!r} s is no time"
         rule = _size(job, action)
         if rule is not None:
             return rule
         share = None if isinstance(action, pl.Resize) else action.share
         group = None
         if share is not None:
-            group = self.groups.at(action.placement)
-            rule = self._share(job, share, group, action.placement)
+            group = self.groups.at(placement)
+            rule = self._share(job, share, group, placement)
             if rule is not None:
                 return rule
-        rule = self._gpus(job, action.placement, shared=group is not None)
+        rule = self._gpus(job, placement, shared=group is not None)
         if rule is not None:
             return rule
         if job.demand.where is not None and job.demand.within is not None:
             topology = self.view.topology
-            if action.placement.level(topology) > topology.level_index(job.demand.within):
+            if placement.level(topology) > topology.level_index(job.demand.within):
                 return f"must be inside one {job.demand.within}, and is given GPUs of more than one"
-        if job.demand.where is not None and (rule := broken(self.view.topology, job.demand, action.placement)):
+        if job.demand.where is not None and (rule := broken(self.view.topology, job.demand, placement)):
             return rule
-        if not self.shares or self.groups.enter(job.id, action.placement, share):
-            for machine, mask in action.placement.slices:
+        if not self.shares or self.groups.enter(job.id, placement, share):
+            for machine, mask in placement.slices:
                 self.taken[machine] = self.taken.get(machine, 0) | mask
         if isinstance(action, pl.Start):
             self.started[job.id] = job.demand

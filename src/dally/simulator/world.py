@@ -354,9 +354,10 @@ class SimulatedWorld:
 
     def _begin(self, now: float, decided: float, action: pl.Places, entered: list[tuple[Job, Placement]]) -> float:
         """Put a job on its GPUs; returns the seconds until it makes progress. `decided`: when it was told to."""
-        run = self._runs.get(action.job)
+        job_id, given = action.job, action.placement  # read once: fields of a tuple are looked up
+        run = self._runs.get(job_id)
         if run is None:
-            run = self._runs[action.job] = self._first_run(action.job)
+            run = self._runs[job_id] = self._first_run(job_id)
         delay = self.cost.restore(run.job) if run.began else 0.0
         run.began = True
         share = None if isinstance(action, pl.Resize) else action.share
@@ -364,31 +365,31 @@ class SimulatedWorld:
         if share is not None or self._slices is not None:
             slices = self._sliced()
             if share is not None and share.beside is not None:
-                there = slices.groups.at(action.placement)
+                there = slices.groups.at(given)
                 if there is None or share.beside not in there:
                     share = share._replace(beside=None)  # whom it was to run beside did not get there
-            first = slices.enter(action.job, action.placement, share)
+            first = slices.enter(job_id, given, share)
         handover = 0.0
         for until, placement in self._vacating if first else ():
-            if until > now and overlap(placement, action.placement):
+            if until > now and overlap(placement, given):
                 handover = max(handover, until - now)
         if not isinstance(action, pl.Start):
             assert run.placement is not None
             if self._moving is not None:
-                gpus = max(run.placement.gpus, action.placement.gpus)
+                gpus = max(run.placement.gpus, given.gpus)
                 delay = max(0.0, self._moving.migrate(run.job, gpus) - handover)
             else:
                 handover = max(handover, self.cost.save(run.job) - (now - decided))
-        run.placement = action.placement
-        run.size = action.placement.gpus / run.job.gpus
+        run.placement = given
+        run.size = given.gpus / run.job.gpus
         run.since, run.progress_from, run.paused_until = now, now + handover + delay, now
         run.speed = run.going = 0.0
         run.limit_used, run.limit_from, run.limit_rate = 0.0, now, 1.0
         run.epoch += 1
         run.lease_end = None if action.lease is None else decided + action.lease
-        self._running[action.job] = run
-        self._follow(now, action.job, begun=True)
-        entered.append((run.job, action.placement))
+        self._running[job_id] = run
+        self._follow(now, job_id, begun=True)
+        entered.append((run.job, given))
         return handover + delay
 
     def _sliced(self) -> Slices:
