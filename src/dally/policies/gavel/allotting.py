@@ -6,16 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-import numpy as np
-
 from dally.core.active import ActiveJob
 from dally.core.policy import View
-from dally.policies.gavel.allocation.problem import Allocation, Fractions, JobRow, Problem, Row
+from dally.policies.gavel.allocation.problem import Allocation, Fractions, JobRow, PairRow, Problem, Row
 from dally.policies.gavel.columns import Columns
 from dally.policies.gavel.known import Known
 from dally.policies.gavel.memory import Isolated, PaperMemory
 from dally.policies.gavel.prices import parse_pairs, prices_of
-from dally.policies.gavel.standings import Floats
 
 if TYPE_CHECKING:
     from dally.policies.gavel.pairs import Partners
@@ -49,7 +46,7 @@ class Wishes(Protocol):
 
 
 class Member(NamedTuple):
-    """A job under allocation."""
+    """A job that may share its GPUs."""
 
     known: Known
     job: ActiveJob
@@ -68,22 +65,26 @@ class Allotter:
         if options.objective in COUNTS_MONEY:
             self.prices, self.unpriced = prices_of(columns.kinds, said)
         self.partners: Partners | None = None  # with space sharing: who may run beside whom
+        width = len(columns.all)
+        self._all_of_it: list[Fractions] = [tuple([float(place == column) for place in range(width)])
+                                            for column in range(width)]  # fmt: skip
         self._models: list[object] = []  # of the solver, empty
-        self._rows: dict[str, JobRow] = {}  # of the last allocation, where they stay as they are
         self.together: dict[Row, Fractions] = {}  # time the last allocation gives to pairs
 
-    def allocate(self, view: View, memory: PaperMemory, members: Sequence[Member], now: float) -> Floats:
-        """Fractions of time, one row per member in order, one entry per column; those of pairs are in `together`."""
+    def allocate(self, view: View, memory: PaperMemory, jobs: Sequence[Known], now: float) -> list[Fractions]:
+        """Fractions of time, one row per job in order, one entry per column; those of pairs are in `together`."""
         self.together = {}
         if self.options.aware and self.options.objective not in _OTHERWISE:
-            fastest = self._fastest(members)
+            fastest = self._fastest(jobs)
             if fastest is not None:
                 if self.options.objective == COMPARES_WITH_ALONE:
-                    for member in members:
-                        self._book_isolated(memory, member, now, len(members))
-                return np.eye(len(self.columns.all))[fastest]
-        rows = self._rows_of(memory, members, now)
-        pairs = () if self.partners is None else self.partners.rows(view, memory, members)
+                    for known in jobs:
+                        self._book_isolated(memory, known, view.job(known.id), now, len(jobs))
+                return [self._all_of_it[column] for column in fastest]
+        rows = self._rows_of(view, memory, jobs, now)
+        pairs: tuple[PairRow, ...] = ()
+        if self.partners is not None:
+            pairs = self.partners.rows(view, memory, [Member(known, view.job(known.id)) for known in jobs])
         problem = Problem(tuple(rows), self.columns.names, self.workers, self.columns.kind_of, self.prices, pairs,
                           entity_weights=self.entity_weights)  # fmt: skip
         found = self._solve(problem, memory)
@@ -92,18 +93,18 @@ class Allotter:
             memory.notes = (*memory.notes, *unheard)
         if pairs:
             self.together = {row: x for row, x in found.fractions.items() if len(row) == 2 and max(x) > _SLIVER}
-        return np.array([found.fractions[(row.id,)] for row in rows])
+        return [found.fractions[(row.id,)] for row in rows]
 
-    def _fastest(self, members: Sequence[Member]) -> list[int] | None:
+    def _fastest(self, jobs: Sequence[Known]) -> list[int] | None:
         """Where every job is fastest, if the GPUs there suffice for all of the time: nobody can have more, so this is
         the optimum of every objective that likes throughput, and no program is solved."""
         room, kind_of = list(self.workers), self.columns.kind_of
         found: list[int] = []
-        for member in members:
-            known = member.known
+        alike = len(kind_of) == 1
+        for known in jobs:
             rates = known.rates
-            best = max(rates)
-            column = rates.index(best)
+            best = rates[0] if alike else max(rates)
+            column = 0 if alike else rates.index(best)
             kind = kind_of[column]
             room[kind] -= known.gpus
             if room[kind] < 0 or best <= 0:
@@ -111,26 +112,21 @@ class Allotter:
             found.append(column)
         return found
 
-    def _rows_of(self, memory: PaperMemory, members: Sequence[Member], now: float) -> list[JobRow]:
+    def _rows_of(self, view: View, memory: PaperMemory, jobs: Sequence[Known], now: float) -> list[JobRow]:
         """As the objective sees them. Where it looks at nothing that passes with time, a row made once is good until
         the job's rates are others."""
-        if self.options.objective not in _TIMELESS:
-            return [self._row(memory, member, now, len(members)) for member in members]
-        before, self._rows = self._rows, {}
+        timeless, count = self.options.objective in _TIMELESS, len(jobs)
         rows: list[JobRow] = []
-        for member in members:
-            known = member.known
-            row = before.get(known.id)
-            if row is None or row.throughput is not known.rates:  # objects
-                row = self._row(memory, member, now, len(members))
-            self._rows[known.id] = row
+        for known in jobs:
+            row = known.row
+            if row is None or not timeless or row.throughput is not known.rates:  # objects
+                row = known.row = self._row(memory, known, view.job(known.id), now, count)
             rows.append(row)
         return rows
 
-    def _book_isolated(self, memory: PaperMemory, member: Member, now: float, count: int) -> float:
+    def _book_isolated(self, memory: PaperMemory, known: Known, job: ActiveJob, now: float, count: int) -> float:
         """Steps left; books how long the finished ones would have taken alone on 1/M of the cluster, if that counts."""
-        known = member.known
-        left = known.left(member.job, now, max(known.rates) * 360.0)
+        left = known.left(job, now, max(known.rates) * 360.0)
         if self.options.objective != COMPARES_WITH_ALONE:
             return left
         before = memory.isolated.get(known.id, Isolated())
@@ -143,9 +139,8 @@ class Allotter:
         memory.isolated[known.id] = Isolated(left, rate, so_far)
         return left
 
-    def _row(self, memory: PaperMemory, member: Member, now: float, count: int) -> JobRow:
-        job, known = member.job, member.known
-        left = self._book_isolated(memory, member, now, count)
+    def _row(self, memory: PaperMemory, known: Known, job: ActiveJob, now: float, count: int) -> JobRow:
+        left = self._book_isolated(memory, known, job, now, count)
         isolated = memory.isolated.get(job.id)
         total = known.total if known.total is not None else left + known.done(job, now)
         deadline = job.job.deadline

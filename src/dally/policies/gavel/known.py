@@ -8,6 +8,7 @@ from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.shape import fits_empty
 from dally.core.topology import Topology
+from dally.policies.gavel.allocation.problem import JobRow
 
 
 class Known:
@@ -17,11 +18,12 @@ class Known:
     training step is worth of it, and 1 where nobody said how many steps there are.
     """
 
-    __slots__ = ("gpus", "id", "rates", "step", "total")
+    __slots__ = ("gpus", "id", "rates", "row", "step", "total")
 
     def __init__(self, view: View, job: ActiveJob, columns: tuple[tuple[str, bool], ...],
                  *, only_where_it_fits: bool = True) -> None:  # fmt: skip
         self.id, self.gpus = job.id, job.gpus
+        self.row: JobRow | None = None  # as the objective last saw it
         total = view.estimates.work(job.job)
         steps = job.job.declared_steps
         self.step, self.total = 1.0, total

@@ -5,7 +5,7 @@ Everything else is worked out from the view: rates, who is movable, on which GPU
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from dally.core.memory import Memory, Table
 from dally.policies.gavel.allocation.problem import Fractions, Row
@@ -17,7 +17,7 @@ Seconds = tuple[float, ...]  # one per column
 
 
 class Edition(NamedTuple):
-    """A new one, by identity, with everything a plan writes into the standings: arrays made from another are void."""
+    """A new one, by identity, with everything a plan writes into the standings: lists made from another are void."""
 
     written: float
 
@@ -44,9 +44,9 @@ class Together(NamedTuple):
 class PaperMemory(Memory):
     """Of the rounds as published."""
 
+    version: ClassVar[int] = 2
     columns: tuple[Column, ...] = ()  # what the figures of the tables below stand for, in order
     share: Table[str, Fractions]  # X of everybody under allocation, in order of arrival
-    received: Table[str, Seconds]  # since the last allocation, where it is not nothing
     gone: Table[str, bool]  # ended since the last round began; they leave the tables when it ends
     running: Table[str, int]  # job → the column its time counts in; jobs in pairs are in `pairs`
     pairs: Table[Row, int]
@@ -55,6 +55,7 @@ class PaperMemory(Memory):
     beside: Table[tuple[Kind, Kind], Together]
     strangers: Table[str, bool]  # found on GPUs with others, in a way that is not ours
     isolated: Table[str, Isolated]
+    received: Seconds = ()  # since the last allocation, of all in `share` one after the other; of those beyond, nothing
     measured: tuple[Measured, ...] = ()  # in order of the first measurement
     began: float = 0.0  # the round
     boundary: float = 0.0  # the end of the round in which it became quiet

@@ -16,14 +16,14 @@ from dally.core.plan import Plan, Preempt, WakeAt
 from dally.core.policy import View
 from dally.core.states import ENDED, State
 from dally.policies.gavel.allocation.problem import Fractions
-from dally.policies.gavel.allotting import COUNTS_MONEY, Allotter, Member
+from dally.policies.gavel.allotting import COUNTS_MONEY, Allotter
 from dally.policies.gavel.columns import Columns, gpu_type_of
 from dally.policies.gavel.estimator import Estimator
+from dally.policies.gavel.job_standings import Standings
 from dally.policies.gavel.known import Known
 from dally.policies.gavel.memory import Edition, PaperMemory
 from dally.policies.gavel.reasons import explain_all, explain_waiting
-from dally.policies.gavel.rounds import Placer, choose, look
-from dally.policies.gavel.standings import Standings
+from dally.policies.gavel.rounds import Placer, choose, is_dealt, look
 
 if TYPE_CHECKING:
     from dally.policies.gavel.policy import GavelOptions
@@ -69,9 +69,9 @@ class PaperRounds:
         return found
 
     def standings(self, view: View, memory: PaperMemory, write: float | None = None) -> Standings:
-        """The memory's tables as arrays; `write`: the time of a plan that is going to change them."""
+        """The memory's tables as lists; `write`: the time of a plan that is going to change them."""
         if self._standings.edition is not memory.edition:  # objects: named tuples are never taken apart
-            self._standings = Standings.read(memory, lambda job_id: self.known(view, job_id))
+            self._standings = Standings.read(memory, [self.known(view, job_id) for job_id in memory.share])
         if write is not None:
             self._standings.edition = memory.edition = Edition(write)
         return self._standings
@@ -276,28 +276,26 @@ class PaperRounds:
 
     def _allocate(self, view: View, memory: PaperMemory, now: float) -> None:
         standings = self.standings(view, memory, now)
-        members = [Member(self.known(view, job_id), view.job(job_id)) for job_id in standings.ids]
         if self.learns:
-            for member in members:
-                self._guess(memory, member.known, member.job)
-        standings.allocate(memory, self.allotter.allocate(view, memory, members, now))
+            for known in standings.known:
+                self._guess(memory, known, view.job(known.id))
+        standings.allocate(memory, self.allotter.allocate(view, memory, standings.known, now))
         memory.allocated_at, memory.changed = now, False
 
     def _deal(self, view: View, memory: PaperMemory, now: float) -> Plan:
         away = self._send_away(view, memory) if memory.strangers else []
         standings, running = self.standings(view, memory), memory.running
         order = standings.order(self.options.round / 2.0, self.conserving)
-        room, settled = look(view, self.columns, running, now)
-        chosen = choose(standings, self.columns, order, room, settled, away)
-        if chosen == running and not self.options.placement_sensitive:
+        holders = look(view, self.columns, running, now)
+        choice = choose(standings, self.columns, order, holders, away)
+        strict = self.options.placement_sensitive
+        if not strict and is_dealt(standings, holders, choice):
             return [Preempt(job_id) for job_id in away]
-        plan, after = self.placer.carry(view, running, chosen)
+        plan = self.placer.carry(view, standings, running, holders, choice)
         plan = [*map(Preempt, away), *plan]
-        if len(after) < len(chosen) or self.options.placement_sensitive:
+        if strict or len(running) < choice.count:
             stopped = {action.job for action in plan if isinstance(action, Preempt)}
-            self.placer.fill(view, standings, order, plan, after, stopped)
-        running.clear()
-        running.update(after)
+            self.placer.fill(view, standings, order, plan, running, stopped)
         return plan
 
     def _send_away(self, view: View, memory: PaperMemory) -> list[str]:
@@ -333,7 +331,10 @@ def _translate(memory: PaperMemory, columns: Columns) -> None:
     was = {column: place for place, column in enumerate(memory.columns)}
     places = [was.get(column) for column in columns.all]
     now = {place: now for now, place in enumerate(places) if place is not None}
-    tables: list[Any] = [memory.share, memory.received, memory.pair_share, memory.pair_received]
+    width, received = len(was), memory.received
+    memory.received = tuple([0.0 if place is None else received[first + place]
+                             for first in range(0, len(received), max(width, 1)) for place in places])  # fmt: skip
+    tables: list[Any] = [memory.share, memory.pair_share, memory.pair_received]
     for table in tables:
         for key, figures in list(table.items()):
             table[key] = tuple(0.0 if place is None else figures[place] for place in places)

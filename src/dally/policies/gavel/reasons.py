@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from typing import Final
 
 from dally.core.plan import Demand, Plan, Preempt, Wait
 from dally.core.policy import View
 from dally.core.reasons import Reason, Token
 
+_WAITS: Final[dict[Demand, Wait]] = {}  # by demand: said at every plan
 
-@lru_cache(maxsize=4096)
+
 def _waits(demand: Demand) -> Wait:
-    return Wait(demand, Reason(Token.WAITING_FOR_ROUND, "the GPUs of this round went to jobs further behind their "
-                               "share of time; it competes again when the next round begins"))  # fmt: skip
+    found = _WAITS.get(demand)
+    if found is None:
+        found = _WAITS[demand] = Wait(demand, Reason(
+            Token.WAITING_FOR_ROUND, "the GPUs of this round went to jobs further behind their share of time; it "
+            "competes again when the next round begins"))  # fmt: skip
+    return found
 
 
 def explain_waiting(view: View, plan: Plan) -> Plan:
     """One reason per demand; it also serves the jobs this plan sends back to the queue."""
-    demands = dict.fromkeys(view.waiting.buckets)
+    waiting = view.waiting.buckets
+    found: Plan = [_waits(demand) for demand in waiting]
+    back: set[Demand] = set()
     for action in plan:
         if type(action) is Preempt:
-            demands[view.job(action.job).demand] = None
-    return [_waits(demand) for demand in demands]
+            demand = view.job(action.job).demand
+            if demand not in waiting and demand not in back:
+                back.add(demand)
+                found.append(_waits(demand))
+    return found
 
 
 def explain_share(job_id: str, columns: Sequence[str], share: Sequence[float], others: int) -> Wait:

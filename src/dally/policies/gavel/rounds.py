@@ -10,6 +10,7 @@ them, in order of arrival, unless the objective counts their price.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
@@ -19,29 +20,54 @@ from dally.core.policy import View
 from dally.core.states import State
 from dally.core.topology import Topology
 from dally.policies.gavel.columns import Columns, gpu_type_of
-from dally.policies.gavel.standings import Standings
+from dally.policies.gavel.job_standings import Standings
 from dally.policies.placing import place_best_fit, place_within
 
+NOWHERE: Final = -1  # the column of who does not run
 
-def choose(standings: Standings, columns: Columns, order: list[int], room: list[int],
-           settled: dict[str, int], away: Collection[str] = ()) -> dict[str, int]:  # fmt: skip
-    """Who runs in which column: down the order, each job once, what does not fit is skipped; `settled` stay anyway,
-    and those sent `away` are not in it."""
-    width = len(columns.all)
-    kind_of, gpus, ids = columns.kind_of, standings.gpus, standings.ids
-    chosen = dict(settled)
-    left, total = list(room), sum(room)
-    taken = [False] * len(ids)
-    for job_id, column in settled.items():
+
+class Choice:
+    """Who runs in which column of the round to come, by place in the standings."""
+
+    def __init__(self, jobs: int) -> None:
+        self.columns = [NOWHERE] * jobs
+        self.count = 0
+
+    def put(self, place: int, column: int) -> None:
+        self.columns[place] = column
+        self.count += 1
+
+
+class Holders:
+    """Who has GPUs as a round begins, in the order they got them, and what there is to be dealt out."""
+
+    def __init__(self) -> None:
+        self.jobs: list[ActiveJob] = []
+        self.columns: list[int] = []  # in which each of them runs
+        self.settled: dict[str, int] = {}  # those of them who keep their GPUs whatever the order says
+        self.room: list[int] = []  # GPUs of each type that are up and not being vacated: free, or held by these
+
+
+def choose(standings: Standings, columns: Columns, order: list[int], holders: Holders,
+           away: Collection[str] = ()) -> Choice:  # fmt: skip
+    """Down the order, each job once, what does not fit is skipped; the settled stay anyway, and those sent `away` are
+    not in it."""
+    width = standings.width
+    kind_of, gpus = columns.kind_of, standings.gpus
+    left, total = list(holders.room), sum(holders.room)
+    taken = [False] * len(gpus)
+    choice = Choice(len(gpus))
+    for job_id, column in holders.settled.items():
         place = standings.index[job_id]
         taken[place] = True
+        choice.put(place, column)
         left[kind_of[column]] -= gpus[place]
         total -= gpus[place]
     for job_id in away:
         taken[standings.index[job_id]] = True
-    waiting = len(ids) - len(chosen) - len(away)
+    waiting = len(gpus) - choice.count - len(away)
     for cell in order:
-        place = cell // width
+        place = cell if width == 1 else cell // width
         if taken[place]:
             continue
         column = cell - place * width
@@ -51,29 +77,45 @@ def choose(standings: Standings, columns: Columns, order: list[int], room: list[
             left[kind] -= size
             total -= size
             waiting -= 1
-            chosen[ids[place]] = column
+            choice.put(place, column)
             if total <= 0 or waiting == 0:
                 break
-    return chosen
+    return choice
 
 
-def look(view: View, columns: Columns, running: dict[str, int], now: float) -> tuple[list[int], dict[str, int]]:
-    """GPUs of each type that are up and not being vacated, the free ones and those jobs hold; and who keeps its own
-    whatever the order says."""
-    pools, machines, job_of = view.free.pools, view.topology.machines, view.job
-    room = {kind: pools[kind].total for kind in columns.kinds}
-    only = columns.kinds[0] if len(columns.kinds) == 1 else None
-    settled: dict[str, int] = {}
+def look(view: View, columns: Columns, running: dict[str, int], now: float) -> Holders:
+    """Who holds GPUs, and the GPUs there are for the round."""
+    pools, machines = view.free.pools, view.topology.machines
+    kinds = columns.kinds
+    room = [pools[kind].total for kind in kinds]
+    alike = len(kinds) == 1
+    holders = Holders()
+    jobs, held_in, settled = holders.jobs, holders.columns, holders.settled
     for job_id, column in running.items():
-        job = job_of(job_id)
+        job = view.job(job_id)
+        jobs.append(job)
+        held_in.append(column)
         placement = job.placement
         if placement is None:
             continue
-        if placement.slices:
-            room[machines[placement.slices[0][0]].gpu_type if only is None else only] += placement.gpus
+        slices = placement.slices
+        if slices:
+            room[0 if alike else kinds.index(machines[slices[0][0]].gpu_type)] += placement.gpus
         if _keeps(job, now):
             settled[job_id] = column
-    return list(room.values()), settled
+    holders.room = room
+    return holders
+
+
+def is_dealt(standings: Standings, holders: Holders, choice: Choice) -> bool:
+    """Whether those who were chosen are those who run, each in its column."""
+    index, chosen = standings.index, choice.columns
+    same = choice.count == len(holders.jobs)
+    for place, job in enumerate(holders.jobs):
+        same = same and chosen[index[job.id]] == holders.columns[place]
+        if not same:
+            break
+    return same
 
 
 def settled_in(view: View, running: dict[str, int], now: float) -> dict[str, int]:
@@ -96,55 +138,71 @@ class Placer:
         self.topology, self.columns, self.strict = topology, columns, strict
         self._levels: dict[tuple[int, str], int] = {}
 
-    def carry(self, view: View, running: dict[str, int], chosen: dict[str, int]) -> tuple[Plan, dict[str, int]]:
-        """The plan, and who runs in which column once it is carried out."""
+    def carry(self, view: View, standings: Standings, running: dict[str, int], holders: Holders,
+              choice: Choice) -> Plan:  # fmt: skip
+        """The plan; `running` becomes who runs in which column once it is carried out."""
         plan: Plan = []
-        after: dict[str, int] = {}
         moving: list[tuple[int, int, str]] = []
         leaving: list[ActiveJob] = []
-        job_of, alike = view.job, len(self.columns.all) == 1  # one way to run: who is chosen has it already
-        for job_id, before in running.items():
-            job = job_of(job_id)
+        lost: list[str] = []  # who runs no more, or elsewhere
+        index, chosen = standings.index, choice.columns
+        waits = [column != NOWHERE for column in chosen]  # who was chosen and has no GPUs
+        alike = len(self.columns.all) == 1  # one way to run: who is chosen has it already
+        for at, job in enumerate(holders.jobs):
             if job.placement is None:
+                lost.append(job.id)
                 continue
-            column = chosen.get(job_id)
-            if (alike and column is not None) or not job.movable:
-                after[job_id] = before if column is None else column
-            elif column is None:
-                plan.append(Preempt(job_id))
-                leaving.append(job)
-            elif self._stays(view, job, column):
-                after[job_id] = column
+            place = index[job.id]
+            waits[place] = False
+            column = chosen[place]
+            if column == NOWHERE:
+                if job.movable:
+                    plan.append(Preempt(job.id))
+                    leaving.append(job)
+                    lost.append(job.id)
+            elif alike or not job.movable or self._stays(view, job, column):
+                if column != holders.columns[at]:
+                    running[job.id] = column
             else:
-                moving.append((-job.gpus, job.number, job_id))
+                moving.append((-job.gpus, job.number, job.id))
                 leaving.append(job)
-        for job_id in chosen:
-            if job_id not in after and (job := job_of(job_id)).state is State.WAITING:
-                moving.append((-job.gpus, job.number, job_id))
-        if not moving:
-            return plan, after
+                lost.append(job.id)
+        for job_id in lost:
+            del running[job_id]
+        for place, wait in enumerate(waits):
+            if wait:
+                job = view.job(standings.ids[place])
+                if job.state is State.WAITING:
+                    moving.append((-job.gpus, job.number, job.id))
+        if moving:
+            moving.sort()
+            self._put(view, [(job_id, chosen[index[job_id]]) for _, _, job_id in moving], leaving, running, plan)
+        return plan
+
+    def _put(self, view: View, moving: list[tuple[str, int]], leaving: list[ActiveJob], running: dict[str, int],
+             plan: Plan) -> None:  # fmt: skip
+        """Places for those who move, among what is free and what those leave who go."""
         with view.free.trial() as free:
             for job in leaving:
                 assert job.placement is not None
                 free.give(job.placement)
-            stuck: list[ActiveJob] = []
-            for _, _, job_id in sorted(moving):
-                job, column = view.job(job_id), chosen[job_id]
+            stuck: list[tuple[ActiveJob, int]] = []
+            for job_id, column in moving:
+                job = view.job(job_id)
                 placement = self._place(free, job, column)
                 if placement is None:
-                    stuck.append(job)
+                    stuck.append((job, column))
                     continue
                 free.take(placement)
-                after[job_id] = column
+                running[job_id] = column
                 plan.append(Migrate(job_id, placement) if job.placement is not None else Start(job_id, placement))
-            for job in stuck:  # no place near enough: who runs stays where it was, if that is still there
+            for job, column in stuck:  # no place near enough: who runs stays where it was, if that is still there
                 if job.placement is not None:
                     if all(free.has(machine, mask) for machine, mask in job.placement.slices):
                         free.take(job.placement)
-                        after[job.id] = chosen[job.id]
+                        running[job.id] = column
                     else:
                         plan.append(Preempt(job.id))
-        return plan, after
 
     def fill(self, view: View, standings: Standings, order: list[int], plan: Plan,
              after: dict[str, int], leaving: set[str]) -> None:  # fmt: skip

@@ -17,8 +17,9 @@ from dally.core.sharing import Share
 from dally.core.states import State
 from dally.policies.gavel.allocation.problem import Row
 from dally.policies.gavel.columns import Columns, gpu_type_of
+from dally.policies.gavel.job_standings import Standings
 from dally.policies.gavel.rounds import Placer
-from dally.policies.gavel.standings import PairStandings, Standings
+from dally.policies.gavel.standings import PairStandings
 
 Units = dict[Row, int]  # jobs that run as one, and their column
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from hashlib import blake2b
 
 import numpy as np
 
-from dally.policies.gavel.allocation.grid import Floats, Ints
+from dally.policies.gavel.allocation.grid import Ints
+from dally.policies.gavel.allocation.kinds import Kinds, first_of, lines, name_of
 from dally.policies.gavel.allocation.program import Program, Solution
 from dally.policies.gavel.allocation.solver import Solver
 
@@ -25,17 +25,38 @@ def solve(program: Program, solver: Solver, aggregate: bool = True) -> Solution:
     """The optimum of a program, through its merged form when that is smaller."""
     if not aggregate:
         return solver.solve(program)
-    lasting = _lines(_lasting(program))
-    if len(set(lasting)) == len(lasting):  # no two alike
+    kinds = solver.kinds
+    if kinds is None or not kinds.are_of(program):
+        kinds = solver.kinds = Kinds(program)
+    if not kinds.alike:
         return solver.solve(program)
-    merged, group, count = merge(program, lasting)
+    merged, group, count = merge(program, kinds)
     found = solver.solve(merged)
     duals, lost = (found.duals / count)[group], (found.lost / count[:, None])[group]
-    return replace(found, alone=found.alone[group], duals=duals, lost=lost)
+    return Solution(found.alone[group], found.together, found.level, duals, lost, found.pair_lost, found.objective)
 
 
-def merge(program: Program, lasting: list[bytes] | None = None) -> tuple[Program, Ints, Ints]:
+def merge(program: Program, kinds: Kinds | None = None) -> tuple[Program, Ints, Ints]:
     """The program with one row per kind of job, the row of each job, and how many jobs each row stands for."""
+    kinds = kinds or Kinds(program)
+    if kinds.asked_alike(program):
+        assert program.push is not None and program.floor is not None
+        merged = replace(
+            program,
+            jobs=kinds.names,
+            gpus=kinds.gpus,
+            gain=kinds.gain,
+            value=kinds.nothing,
+            least=kinds.nothing,
+            push=program.push[kinds.first],
+            floor=program.floor[kinds.first],
+        )
+        return merged, kinds.group, kinds.count
+    return _merge_asked(program, kinds)
+
+
+def _merge_asked(program: Program, kinds: Kinds) -> tuple[Program, Ints, Ints]:
+    """Where not all jobs of a kind are asked for the same: a row for all that are."""
     passing = [program.value, program.least]
     if program.push is not None and program.floor is not None:
         passing += [program.push[:, None], program.floor[:, None]]
@@ -43,19 +64,18 @@ def merge(program: Program, lasting: list[bytes] | None = None) -> tuple[Program
     alone[program.members.ravel()] = False
     groups: dict[object, int] = {}
     group = np.empty(len(program.jobs), dtype=np.int64)
-    lines = zip(lasting or _lines(_lasting(program)), _lines(passing), alone.tolist(), strict=True)
-    for place, (always, now, free) in enumerate(lines):
+    asked = zip(kinds.lines, lines(passing), alone.tolist(), strict=True)
+    for place, (always, now, free) in enumerate(asked):
         group[place] = groups.setdefault((always, now) if free else place, len(groups))
     count = np.bincount(group, minlength=len(groups))
-    first = np.empty(len(groups), dtype=np.int64)
-    first[group[::-1]] = np.arange(len(group))[::-1]  # the earliest is written last
+    first = first_of(group, len(groups))
     # Rows are named after what lasts, so that the solver knows them again when weights and floors have moved.
     seen: dict[bytes, int] = {}
     names: list[Hashable] = []
     for key, place in zip(groups, first.tolist(), strict=True):
         if isinstance(key, tuple):
             seen[key[0]] = seen.get(key[0], 0) + 1
-            names.append((blake2b(key[0], digest_size=9).hexdigest(), seen[key[0]]))
+            names.append((name_of(key[0]), seen[key[0]]))
         else:
             names.append(program.jobs[place])
     merged = replace(
@@ -70,15 +90,3 @@ def merge(program: Program, lasting: list[bytes] | None = None) -> tuple[Program
         floor=None if program.floor is None else program.floor[first],
     )
     return merged, group, count
-
-
-def _lasting(program: Program) -> list[Floats]:
-    """What a job is for as long as it lives."""
-    return [program.gpus[:, None], program.gain]
-
-
-def _lines(parts: list[Floats]) -> list[bytes]:
-    """One string of bytes per row; −0.0 and 0.0 are one number."""
-    table = np.concatenate(parts, axis=1) + 0.0
-    width, text = table.shape[1] * table.itemsize, table.tobytes()
-    return [text[start : start + width] for start in range(0, len(text), width)]

@@ -36,6 +36,10 @@ class Grid:
     capacity: Floats  # (K) GPUs
     column_type: Ints  # (C)
     notes: tuple[str, ...]
+    gain: Floats  # (M, C) the rate as a part of the fastest
+    pair_gain: Floats  # (P, 2, C)
+    nothing: Floats  # (M, C) zeros
+    pair_nothing: Floats  # (P, C)
 
     def of_jobs(self, values: Sequence[float]) -> Floats:
         """One number per job of the problem → one per job that can run."""
@@ -89,19 +93,26 @@ def grid(problem: Problem, aware: bool = True) -> Grid:
         keep = np.asarray(both.any(axis=1))
         pairs = [pair for pair, kept in zip(pairs, keep, strict=True) if kept]
         pair_rate, members = pair_rate[keep], members[keep]
+    if len(index) < len(jobs):
+        gpus, rate = gpus[index], rate[index]
+    best = rate.max(axis=1, initial=0.0)
     return Grid(
         problem=problem,
         index=index,
-        ids=tuple(jobs[i].id for i in index),
-        gpus=gpus[index],
-        rate=rate[index],
-        best=rate[index].max(axis=1, initial=0.0),
+        ids=tuple([jobs[i].id for i in index.tolist()]),
+        gpus=gpus,
+        rate=rate,
+        best=best,
         pairs=tuple((jobs[p.first].id, jobs[p.second].id) for p in pairs),
         members=members,
         pair_rate=pair_rate,
         capacity=np.array(problem.workers, dtype=float) * problem.share,
         column_type=kinds,
-        notes=tuple(_why_not(problem, int(i)) for i in np.flatnonzero(~runs)),
+        notes=tuple([_why_not(problem, int(i)) for i in np.flatnonzero(~runs)]),
+        gain=rate / best[:, None],
+        pair_gain=pair_rate / best[members][:, :, None],
+        nothing=np.zeros_like(rate),
+        pair_nothing=np.zeros((len(pairs), columns)),
     )
 
 
@@ -117,8 +128,10 @@ def allocation(
 ) -> Allocation:
     """Rows of fractions by job and by pair. Jobs that fit nowhere keep a row of zeros."""
     idle: Fractions = (0.0,) * len(grid.column_type)
-    fractions: dict[Row, Fractions] = {(job.id,): idle for job in grid.problem.jobs}
-    fractions.update(zip(((name,) for name in grid.ids), map(tuple, alone.tolist()), strict=True))
+    fractions: dict[Row, Fractions] = {}
+    if len(grid.ids) < len(grid.problem.jobs):
+        fractions = {(job.id,): idle for job in grid.problem.jobs}
+    fractions.update(zip([(name,) for name in grid.ids], map(tuple, alone.tolist()), strict=True))
     fractions.update(zip(grid.pairs, map(tuple, together.tolist()), strict=True))
     return Allocation(fractions, float(objective), grid.notes + tuple(notes))
 
@@ -127,12 +140,13 @@ def within_limits(grid: Grid, alone: Floats, together: Floats) -> tuple[Floats, 
     """The same without last-digit excesses: no job above all its time, no type above its GPUs."""
     alone, together = np.clip(alone, 0.0, 1.0), np.clip(together, 0.0, 1.0)
     spent = alone.sum(axis=1)
-    np.add.at(spent, grid.members, together.sum(axis=1)[:, None])
+    if len(grid.members):
+        np.add.at(spent, grid.members, together.sum(axis=1)[:, None])
     shrink = 1.0 / np.maximum(spent, 1.0)
     alone = alone * shrink[:, None]
-    together = together * shrink[grid.members].min(axis=1, initial=1.0)[:, None]
     used = grid.gpus @ alone
     if len(grid.members):
+        together = together * shrink[grid.members].min(axis=1, initial=1.0)[:, None]
         used = used + grid.gpus[grid.members[:, 0]] @ together
     by_type = np.bincount(grid.column_type, weights=used, minlength=len(grid.capacity))
     fit = np.where(by_type > grid.capacity, grid.capacity / np.maximum(by_type, 1e-300), 1.0)[grid.column_type]

@@ -41,7 +41,7 @@ def max_min_fairness(
     else:
         found = solve(levelled(cells, push), solver, aggregate)
     alone, together = within_limits(cells, found.alone, found.together)
-    return allocation(cells, alone, together, normalised(cells, alone, together).min())
+    return allocation(cells, alone, together, normalised(cells, alone, together, push).min())
 
 
 def deserved(cells: Grid) -> Floats:
@@ -50,6 +50,6 @@ def deserved(cells: Grid) -> Floats:
     return np.asarray(weights * cells.equal_share / (cells.gpus * cells.best))
 
 
-def normalised(cells: Grid, alone: Floats, together: Floats) -> Floats:
-    """s_m/w_m · thr(m, X)/thr(m, X^eq) of every job that can run."""
-    return np.asarray(cells.throughput(alone, together) / cells.best / deserved(cells))
+def normalised(cells: Grid, alone: Floats, together: Floats, push: Floats) -> Floats:
+    """s_m/w_m · thr(m, X)/thr(m, X^eq) of every job that can run; `push`: what it gets at level 1."""
+    return np.asarray(cells.throughput(alone, together) / cells.best / push)

@@ -15,7 +15,6 @@ coefficients of X are at most about 1 however many steps per second a model make
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 import numpy as np
 
@@ -63,15 +62,18 @@ class Solution:
 
 def levelled(grid: Grid, push: Floats, floor: Floats | None = None) -> Program:
     """Maximise t with q_m(X) ≥ floor_m + push_m·t."""
-    program = summed(grid, np.zeros_like(grid.rate), np.zeros((len(grid.pairs), len(grid.column_type))))
     floors = np.zeros(len(grid.ids)) if floor is None else np.array(floor)
     # Copies: the solver compares a program with the last one, which must not have changed since.
-    return replace(program, pull=1.0, push=np.array(push), floor=floors)
+    return _program(grid, grid.nothing, grid.pair_nothing, grid.nothing, 1.0, np.array(push), floors)
 
 
 def summed(grid: Grid, value: Floats, pair_value: Floats, least: Floats | None = None) -> Program:
     """Maximise Σ value·X."""
-    best = grid.best
+    return _program(grid, value, pair_value, grid.nothing if least is None else least)
+
+
+def _program(grid: Grid, value: Floats, pair_value: Floats, least: Floats, pull: float = 0.0,
+             push: Floats | None = None, floor: Floats | None = None) -> Program:  # fmt: skip
     return Program(
         jobs=grid.ids,
         pairs=grid.pairs,
@@ -79,11 +81,14 @@ def summed(grid: Grid, value: Floats, pair_value: Floats, least: Floats | None =
         column_type=grid.column_type,
         capacity=grid.capacity,
         gpus=grid.gpus,
-        gain=grid.rate / best[:, None],
+        gain=grid.gain,
         value=value,
-        least=np.zeros_like(grid.rate) if least is None else least,
-        pair_gain=grid.pair_rate / best[grid.members][:, :, None],
+        least=least,
+        pair_gain=grid.pair_gain,
         pair_value=pair_value,
+        pull=pull,
+        push=push,
+        floor=floor,
     )
 
 

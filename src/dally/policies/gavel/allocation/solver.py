@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 
 from dally.policies.gavel.allocation.grid import Floats, Ints
+from dally.policies.gavel.allocation.kinds import Kinds
 from dally.policies.gavel.allocation.matrix import (
     Layout,
     column_bounds,
     costs,
     entries,
     missing,
+    only_asks_otherwise,
     places,
     row_bounds,
     rows_per_job,
@@ -59,6 +61,7 @@ class Solver:
         self._held: Program | None = None
         self._layout = Layout(*(np.zeros(0, dtype=np.int64),) * 3)
         self._beside: Solver | None = None
+        self.kinds: Kinds | None = None  # of the jobs of the last program, to merge the next
         self._parked = 0  # jobs and pairs that left but still have closed columns
         self.guess = warmth.guess  # where a search for a level ended last: a place to begin the next
         self.runs = 0  # how often HiGHS was asked
@@ -135,6 +138,9 @@ class Solver:
         )
 
     def _follow(self, model: Model, held: Program, program: Program) -> None:
+        if only_asks_otherwise(held, program):
+            self._ask(model, held, program, np.arange(len(program.jobs)), np.arange(len(held.jobs)))
+            return
         was, pair_was = places(held.jobs, program.jobs), places(held.pairs, program.pairs)
         if same_rows(held, program):  # as between the programs of one allocation
             self._change(model, held, program, was, pair_was)
@@ -274,8 +280,13 @@ class Solver:
         for i in stay[held.gpus[old] != program.gpus[stay]].tolist():
             for column, kind in enumerate(program.column_type.tolist()):
                 model.changeCoeff(kind, int(layout.job_column[i]) + column, float(program.gpus[i]))
+        self._ask(model, held, program, stay, old)
+
+    def _ask(self, model: Model, held: Program, program: Program, stay: Ints, old: Ints) -> None:
+        """Other pushes and floors of those who stayed."""
         if held.push is None or held.floor is None or program.push is None or program.floor is None:
             return
+        layout = self._layout
         pushed = stay[held.push[old] != program.push[stay]]
         # All in column 0; even thousands of calls cost less than a new basis would.
         for row, push in zip((layout.job_row[pushed] + 1).tolist(), program.push[pushed].tolist(), strict=True):
@@ -301,7 +312,7 @@ class Solver:
                 model.setOptionValue("solver", "simplex")
             model.run()
             self.runs += 1
-            self.iterations += max(0, model.getInfo().simplex_iteration_count)
+            self.iterations += max(0, model.getInfoValue("simplex_iteration_count")[1])
             if model.getModelStatus() == HighsModelStatus.kOptimal:
                 return
         raise SolverError(f"no optimum: {model.modelStatusToString(model.getModelStatus())}")
@@ -310,18 +321,19 @@ class Solver:
         solution, layout = model.getSolution(), self._layout
         columns = np.array(solution.col_value)
         width = np.arange(len(program.column_type))
+        own, shared = layout.job_column[:, None] + width, layout.pair_column[:, None] + width
         reduced = np.maximum(np.array(solution.col_dual), 0.0)
         duals = np.zeros(len(program.jobs))
         if program.levelled:
             duals = np.maximum(np.array(solution.row_dual)[layout.job_row + 1], 0.0)
         return Solution(
-            alone=columns[layout.job_column[:, None] + width],
-            together=columns[layout.pair_column[:, None] + width],
+            alone=columns[own],
+            together=columns[shared],
             level=float(columns[0]),
             duals=duals,
-            lost=reduced[layout.job_column[:, None] + width],
-            pair_lost=reduced[layout.pair_column[:, None] + width],
-            objective=-float(model.getInfo().objective_function_value),
+            lost=reduced[own],
+            pair_lost=reduced[shared],
+            objective=-float(model.getObjectiveValue()),
         )
 
 
