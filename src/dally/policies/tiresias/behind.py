@@ -16,146 +16,31 @@ from operator import itemgetter
 from typing import Final
 
 from dally.core.active import ActiveJob
-from dally.core.free import Pool
 from dally.core.inner import heappop, heappush, place_of
-from dally.core.placement import Slice
+from dally.core.placement import Placement
 from dally.core.policy import View
-from dally.core.ranking import Bucket, before
+from dally.core.ranking import Bucket
 from dally.core.ranking import Entry as Place
 from dally.policies.room import needed
+from dally.policies.tiresias.reach import Held, Reach
 
 _REACHES: Final = 4  # places that are followed at a time
 _NEAR: Final = 8  # jobs in between up to which a reach is moved rather than another one made
-_PENDING: Final = 256  # changes of who is behind that are kept for somebody who asks on which machines they were
-
-
-class Held:
-    """A running job's GPUs, and its place in the order."""
-
-    __slots__ = ("gpus", "job", "kind", "place", "slices")
-
-    def __init__(self, job: ActiveJob, place: Place, slices: tuple[Slice, ...], kind: str) -> None:
-        self.job, self.place, self.slices, self.kind = job, place, slices, kind
-        self.gpus = 0
-        for _, mask in slices:
-            self.gpus += mask.bit_count()
-
-
-class Reach:
-    """GPUs of the jobs behind a place: how many of each type, and on which machines. The machines are brought up to
-    date when somebody asks for them: most are turned away by the totals."""
-
-    __slots__ = ("_at_least", "_known", "_pending", "at", "place", "totals")
-
-    def __init__(self, place: Place, at: int) -> None:
-        self.place = place
-        self.at = at  # jobs that run and are not behind it
-        self.totals: dict[str, int] = {}  # by GPU type
-        self._known: list[int] | None = None  # GPUs behind by machine, before what is pending
-        self._at_least: list[int] = []  # bit m of d: machine m has d or more
-        self._pending: list[tuple[Held, bool]] = []
-
-    def copy(self) -> Reach:
-        other = Reach(self.place, self.at)
-        other.totals = self.totals.copy()
-        if self._known is not None:
-            other._known, other._at_least = self._known.copy(), self._at_least.copy()
-            other._pending = self._pending.copy()
-        return other
-
-    def add(self, held: Held) -> None:
-        self.totals[held.kind] = self.totals.get(held.kind, 0) + held.gpus
-        self._later(held, True)
-
-    def remove(self, held: Held) -> None:
-        self.totals[held.kind] -= held.gpus
-        self._later(held, False)
-
-    def _later(self, held: Held, comes: bool) -> None:
-        if self._known is not None:
-            self._pending.append((held, comes))
-            if len(self._pending) > _PENDING:  # nobody asks: to count them anew is no more work than to follow them
-                self._known = None
-                self._pending.clear()
-
-    def settle(self, everybody: list[Held] | None, machines: int, largest: int) -> bool:
-        """Bring the machines up to date. False where all behind must be known for that, and are not given."""
-        if self._known is None:
-            if everybody is None:
-                return False
-            self._known = [0] * machines
-            self._at_least = [0] * (largest + 1)
-            self._at_least[0] = (1 << machines) - 1
-            for held in everybody:
-                self._count(held, True)
-        for held, comes in self._pending:
-            self._count(held, comes)
-        self._pending.clear()
-        return True
-
-    def _count(self, held: Held, comes: bool) -> None:
-        known, at_least = self._known, self._at_least
-        assert known is not None
-        for machine, mask in held.slices:
-            before, gpus, bit = known[machine], mask.bit_count(), 1 << machine
-            if comes:
-                known[machine] = before + gpus
-                for count in range(before + 1, before + gpus + 1):
-                    at_least[count] |= bit
-            else:
-                known[machine] = before - gpus
-                for count in range(before - gpus + 1, before + 1):
-                    at_least[count] ^= bit
-
-    def one_machine(self, pool: Pool, level: int, up: int, gpus: int) -> int | None:
-        """Of the machines `up` where so many GPUs are free or behind, the first of those with most of them free."""
-        at_least = self._at_least
-        for idle in range(gpus, max(0, gpus - len(at_least) + 1) - 1, -1):
-            found = at_least[gpus - idle] & up
-            if found:
-                found &= pool.domains_with(level, idle)
-                if found:  # nobody here has more free: it would have been found before
-                    return (found & -found).bit_length() - 1
-        return None
-
-    def machines(self, pool: Pool, level: int, up: int, gpus: int, most: int) -> set[int] | None:
-        """As many machines (`most`) with the most GPUs free or behind, and of equal ones with most free, the first
-        first; None where they have fewer than asked for."""
-        at_least = self._at_least
-        chosen: set[int] = set()
-        left, before = gpus, 0  # machines with more than `total`
-        for total in range(len(at_least) - 1, 0, -1):
-            if (most - len(chosen)) * total < left:
-                return None
-            having = 0
-            for idle in range(total, -1, -1):
-                having |= at_least[total - idle] & pool.domains_with(level, idle)
-            having &= up & ~before
-            before |= having
-            for idle in range(total, -1, -1):
-                some = having & pool.domains_with(level, idle) if having else 0
-                having &= ~some
-                while some:
-                    low = some & -some
-                    some ^= low
-                    chosen.add(low.bit_length() - 1)
-                    left -= total
-                    if len(chosen) == most:
-                        return chosen if left <= 0 else None
-        return None
 
 
 class Behind:
     """Preemptible jobs in the policy's order and by machine: follows the view's index (`Ranking.watch`)."""
 
     def __init__(self, view: View) -> None:
-        self._running, self._topology = view.preemptible, view.topology
+        self._running = view.preemptible
         self.evicted: dict[str, ActiveJob] = {}  # by the plan in the making
         self.changes = 0  # so far, of who could lose GPUs
         self._now = 0.0
         self._machines = len(view.topology.machines)
         self._largest = max(machine.gpus for machine in view.topology.machines)
-        self._kinds = [machine.gpu_type for machine in view.topology.machines]
+        self.pools = list(view.free.pools.values())  # free GPUs by type; a type's number is its place here
+        number = {kind: at for at, kind in enumerate(view.free.pools)}
+        self._kinds = [number[machine.gpu_type] for machine in view.topology.machines]
         self._clear()
         view.preemptible.watch(self)
 
@@ -187,11 +72,12 @@ class Behind:
 
     def removed(self, job: ActiveJob, entry: Place) -> None:
         self.changes += 1
-        held = self._there.pop(job.id, None)
+        held = self._there.get(job.id)
         if held is None:  # still loading, which is found out when that is over; or sloped
             self._sloped.discard(job.id)
             self._resized.discard(job.id)
             return
+        del self._there[job.id]
         at = place_of(self._order, held.place)
         self._order.pop(at)
         self._held.pop(at)
@@ -206,18 +92,21 @@ class Behind:
     def _enter(self, job: ActiveJob, place: Place) -> None:
         assert job.placement is not None
         self.changes += 1
-        slices = job.placement.slices
-        held = self._there[job.id] = Held(job, place, slices, self._kinds[slices[0][0]])
+        held = self._there[job.id] = Held(job, place, self.kind(job.placement))
         at = place_of(self._order, place)
         self._order.insert(at, place)
         self._held.insert(at, held)
-        for machine, _ in slices:
+        for machine, _ in held.slices:
             self._on[machine][job.id] = held
         for reach in self._reaches:
-            if at > reach.at or (at == reach.at and before(reach.place, place)):
+            if at > reach.at or (at == reach.at and reach.before(held)):
                 reach.add(held)
             else:
                 reach.at += 1
+
+    def kind(self, placement: Placement) -> int:
+        """The type of its GPUs."""
+        return self._kinds[placement.slices[0][0]]
 
     # --- one plan -------------------------------------------------------------------------------------------
 
@@ -237,11 +126,12 @@ class Behind:
     def end(self) -> None:
         """The plan is made: what it tried is undone."""
         if self.evicted:
-            for job_id in self.evicted:
+            for job_id in reversed(self.evicted):
                 held = self._there.get(job_id)
                 if held is not None:
+                    held.evicted = False
                     for reach in self._reaches:
-                        if before(reach.place, held.place):
+                        if reach.before(held):
                             reach.add(held)
             self.evicted.clear()
         if self._more is not None:
@@ -252,8 +142,9 @@ class Behind:
         self.evicted[job.id] = job
         held = self._there.get(job.id)
         if held is not None:
+            held.evicted = True
             for reach in self._reaches:
-                if before(reach.place, held.place):
+                if reach.before(held):
                     reach.remove(held)
 
     @property
@@ -263,10 +154,10 @@ class Behind:
 
     # --- looking --------------------------------------------------------------------------------------------
 
-    def total(self, place: Place, kind: str) -> int:
+    def total(self, place: Place, kind: int) -> int:
         """GPUs of a type that everybody behind the place has who is not evicted; where ranks change with time, no
         fewer than that."""
-        return self._at_most(place) if self._sloped else self._reach(place).totals.get(kind, 0)
+        return self._at_most(place) if self._sloped else self._reach(place).totals[kind]
 
     def _at_most(self, place: Place) -> int:
         """Of all types, in use yet or not: enough to turn most away without a look at the jobs."""
@@ -287,34 +178,34 @@ class Behind:
             gpus += (len(entries) - low) * bucket.demand.gpus
         return gpus
 
-    def hindmost(self, place: Place, kind: str, need: int) -> list[ActiveJob] | None:
+    def hindmost(self, place: Place, kind: int, need: int) -> list[ActiveJob] | None:
         """Of the jobs behind the place, the hindmost that have so many GPUs of a type together; None where all of them
         have fewer."""
         if self._sloped:
             return self._hindmost_sloped(place, kind, need)
         reach = self._reach(place)
-        if reach.totals.get(kind, 0) < need:
+        if reach.totals[kind] < need:
             return None
         taken: list[ActiveJob] = []
-        held, evicted = self._held, self.evicted
+        held = self._held
         at = len(held) - 1
         while need > 0 and at >= reach.at:
             each = held[at]
-            if each.kind == kind and each.job.id not in evicted:
+            if each.kind == kind and not each.evicted:
                 taken.append(each.job)
                 need -= each.job.gpus
             at -= 1
         return None if need > 0 else needed(taken, need)
 
-    def _hindmost_sloped(self, place: Place, kind: str, need: int) -> list[ActiveJob] | None:
-        if self._at_most(place) < need or (self._resized and self._counted(place).totals.get(kind, 0) < need):
+    def _hindmost_sloped(self, place: Place, kind: int, need: int) -> list[ActiveJob] | None:
+        if self._at_most(place) < need or (self._resized and self._counted(place).totals[kind] < need):
             return None
         taken: list[ActiveJob] = []
         for job in self._all_sloped(place):
             if need <= 0:
                 break
             assert job.placement is not None
-            if self._kinds[job.placement.slices[0][0]] == kind:
+            if self.kind(job.placement) == kind:
                 taken.append(job)
                 need -= job.gpus
         return None if need > 0 else needed(taken, need)
@@ -325,43 +216,46 @@ class Behind:
             return self._counted(place)
         reach = self._reach(place)
         if not reach.settle(None, 0, 0):
-            held = [each for each in self._held[reach.at :] if each.job.id not in self.evicted]
+            held = [each for each in self._held[reach.at :] if not each.evicted]
             reach.settle(held, self._machines, self._largest)
         return reach
 
     def _reach(self, place: Place) -> Reach:
-        order = self._order
-        for reach in self._reaches:  # mostly one of them is there, which two looks tell
-            at = reach.at
-            if (at == len(order) or before(place, order[at])) and (at == 0 or before(order[at - 1], place)):
-                reach.place = place
+        """The one at the place: mostly one is there already, else one is moved there."""
+        held = self._held
+        value: float = place[0]
+        then: float = place[1]
+        for reach in self._reaches:
+            if reach.place is place:  # objects
                 return reach
-        at = place_of(order, place)
+            at = reach.at
+            if at < len(held) and not held[at].behind(place, value, then):
+                continue
+            if at == 0 or not held[at - 1].behind(place, value, then):
+                reach.stand(place, at)
+                return reach
+        at = place_of(self._order, place)
         nearest, distance = None, 0
         for reach in self._reaches:
             away = reach.at - at if reach.at > at else at - reach.at
             if nearest is None or away < distance:
                 nearest, distance = reach, away
         if nearest is None:
-            nearest = Reach(place, at)
-            for each in self._held[at:]:
-                if each.job.id not in self.evicted:
-                    nearest.add(each)
+            nearest = Reach(place, len(held), [0] * len(self.pools))
             self._reaches.append(nearest)
-            return nearest
-        if distance > _NEAR and len(self._reaches) < _REACHES:
+        elif distance > _NEAR and len(self._reaches) < _REACHES:
             nearest = nearest.copy()
             self._reaches.append(nearest)
         self._move(nearest, at)
-        nearest.place = place
+        nearest.stand(place, at)
         return nearest
 
     def _move(self, reach: Reach, at: int) -> None:
         """So that everybody from there on is in it."""
-        was, reach.at = reach.at, at
+        was = reach.at
         for position in range(min(was, at), max(was, at)):
             held = self._held[position]
-            if held.job.id not in self.evicted:
+            if not held.evicted:
                 if at < was:
                     reach.add(held)
                 else:
@@ -369,10 +263,10 @@ class Behind:
 
     def _counted(self, place: Place) -> Reach:
         found = []
-        reach = Reach(place, 0)
+        reach = Reach(place, 0, [0] * len(self.pools))
         for job in self._all_sloped(place):
             assert job.placement is not None
-            held = Held(job, place, job.placement.slices, self._kinds[job.placement.slices[0][0]])
+            held = Held(job, place, self.kind(job.placement))
             reach.add(held)
             found.append(held)
         reach.settle(found, self._machines, self._largest)

@@ -4,59 +4,77 @@ and what those who wait were told."""
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.inner import place_of
 from dally.core.plan import Demand, Wait
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place
-from dally.core.ranking import before
 from dally.core.reasons import Reason, Token
 from dally.policies.greedy import waits_for_gpus
 from dally.policies.tiresias.behind import Behind
 from dally.policies.tiresias.compact import Fewest
 from dally.policies.tiresias.profile import Packing, Verdict
 
+_NO_GANG: Final = Verdict(False, "")  # the profile has no say in it
 Reasons = dict[str | Demand, Reason]  # of single jobs and of demands, as last said
 
 
 class Lane:
     """Waiting jobs of one demand, in the policy's order, that must be consolidated or need not be."""
 
-    __slots__ = ("_as_of", "_failed", "at", "bound", "demand", "entries", "gpus", "kind", "picky", "reason", "told")
+    __slots__ = ("_as_of", "_failed", "_then", "_value", "at", "bound", "demand", "entries", "gpus", "kind", "picky",
+                 "place", "reason", "said", "told")  # fmt: skip
 
-    def __init__(self, demand: Demand, picky: bool) -> None:
+    def __init__(self, demand: Demand, picky: bool, first: Place) -> None:
         self.demand, self.picky = demand, picky
         self.gpus, self.kind = demand.gpus, demand.gpu_type
         self.bound = demand.where is not None and demand.bound
         self.reason = waits_for_gpus(demand).reason  # of the demand
+        self.said = False  # whether everybody of the demand is known to have been told that
         self.told: Said | None = None  # what its first was last told
-        self.entries: list[Place] = []  # waiting ranks do not change with time: an entry is its place in the order
-        self.at = 0  # so many of them start by the plan in the making
+        self.entries: list[Place] = [first]  # waiting ranks do not change with time: an entry is a place in the order
         self._failed: Place | None = None  # from there on nobody was served
         self._as_of = -1  # by the state of that number
+        self.stand(0)
+
+    def stand(self, at: int) -> None:
+        """It is the turn of this one."""
+        self.at = at  # so many before it start by the plan in the making
+        place = self.place = self.entries[at]
+        self._value: float = place[0]  # of the place, which decide nearly always
+        self._then: float = place[1]
+
+    def before(self, other: Lane) -> bool:
+        """Whether its turn is before the other's."""
+        if self._value != other._value:
+            return self._value < other._value
+        if self._then != other._then:
+            return self._then < other._then
+        return self.place < other.place
 
     def failed(self, as_of: int) -> Place | None:
         """From which place on nobody was served, if everything is as it was."""
         return self._failed if self._as_of == as_of else None
 
-    def fails(self, place: Place, as_of: int) -> None:
-        self._failed, self._as_of = place, as_of
+    def fails(self, as_of: int) -> None:
+        self._failed, self._as_of = self.place, as_of
 
 
-Heads = list[tuple[Place, Lane]]  # firsts of lanes, in order; no two places are equal
+Heads = list[Lane]  # in the order of their turns; no two places are equal
 
 
-def enter(heads: Heads, place: Place, lane: Lane, low: int = 0) -> None:
+def enter(heads: Heads, lane: Lane, low: int = 0) -> None:
     """At its place among the heads from the `low`-th on."""
-    heads.insert(_head_at(heads, place, low), (place, lane))
+    heads.insert(_head_at(heads, lane, low), lane)
 
 
-def _head_at(heads: Heads, place: Place, low: int) -> int:
+def _head_at(heads: Heads, lane: Lane, low: int) -> int:
     high = len(heads)
     while low < high:
         middle = (low + high) // 2
-        if before(heads[middle][0], place):
+        if heads[middle].before(lane):
             low = middle + 1
         else:
             high = middle
@@ -68,7 +86,7 @@ class Lanes:
 
     def __init__(self, packing: Packing) -> None:
         self.packing = packing
-        self.heads: Heads = []  # the first of every lane
+        self.heads: Heads = []  # every lane, at its first
         self._picky: dict[Demand, Lane] = {}  # only those that are not empty
         self._easy: dict[Demand, Lane] = {}
         self._where: dict[str, Lane] = {}
@@ -83,34 +101,42 @@ class Lanes:
         lanes = self._picky if picky else self._easy
         lane = lanes.get(demand)
         if lane is None:
-            lane = lanes[demand] = Lane(demand, picky)
+            lane = lanes[demand] = Lane(demand, picky, place)
+            enter(self.heads, lane)
+        else:
+            entries = lane.entries
+            at = place_of(entries, place)
+            if at == 0:
+                self._drop(lane)
+            entries.insert(at, place)
+            if at == 0:
+                lane.stand(0)
+                enter(self.heads, lane)
         self._where[job.id] = lane
-        entries = lane.entries
-        entries.insert(place_of(entries, place), place)
-        if entries[0] is place:  # objects
-            if len(entries) > 1:
-                self._drop(entries[1], lane)
-            enter(self.heads, place, lane)
 
     def removed(self, job: ActiveJob, place: Place) -> None:
-        lane = self._where.pop(job.id)
-        self._said.pop(job.id, None)
+        lane = self._where[job.id]
+        del self._where[job.id]
+        if job.id in self._said:
+            del self._said[job.id]
         entries = lane.entries
-        at = 0 if entries[0] is place else place_of(entries, place)  # objects; mostly the first is served
-        entries.pop(at)
-        if at == 0:
-            self._drop(place, lane)
-            if entries:
-                enter(self.heads, entries[0], lane)
-            else:
-                del (self._picky if lane.picky else self._easy)[lane.demand]
+        if entries[0] is not place:  # objects; mostly the first is served
+            entries.pop(place_of(entries, place))
+            return
+        self._drop(lane)
+        entries.pop(0)
+        if entries:
+            lane.stand(0)
+            enter(self.heads, lane)
+        else:
+            del (self._picky if lane.picky else self._easy)[lane.demand]
 
     def lane(self, job: ActiveJob) -> Lane:
         return self._where[job.id]
 
-    def _drop(self, place: Place, lane: Lane) -> None:
-        """It is the first of its lane no more; no two places are equal."""
-        self.heads.pop(_head_at(self.heads, place, 0))
+    def _drop(self, lane: Lane) -> None:
+        """Its first is another one from now on."""
+        self.heads.pop(_head_at(self.heads, lane, 0))
 
     def _must(self, job: ActiveJob) -> bool:
         """Whether it must be consolidated. Who says itself where it must be is not held to anything more."""
@@ -151,15 +177,22 @@ class Lanes:
             return True  # the profile has no say in it
         if told.there != (most >= lane.gpus) or told.machine != machine:
             return False
-        return told.verdict is self.packing.verdict(job.job)  # objects
+        if told.edition == self.packing.edition:
+            return True
+        if told.verdict is not self.packing.verdict(job.job):  # objects
+            return False
+        told.edition = self.packing.edition
+        return True
 
     def explain(self, job: ActiveJob, most: int, machine: int) -> Said:
         """The profile's decision and its evidence, and what the job waits for; `most`: free GPUs of one type."""
-        verdict = self.packing.verdict(job.job)
+        packing = self.packing
+        verdict = packing.verdict(job.job) if job.gpus > 1 else _NO_GANG
         there = most >= job.gpus
         said = self._said.get(job.id)
         if said is None or said.verdict is not verdict or said.there != there or said.machine != machine:  # objects
-            said = Said(verdict, there, machine, _wait(job, verdict.picky, verdict.because, there, machine))
+            wait = _wait(job, verdict.picky, verdict.because, there, machine)
+            said = Said(packing.edition, verdict, there, machine, wait)
             if job.id in self._where:  # else it has just lost its GPUs: it is not in a lane yet
                 self._said[job.id] = said
         return said
@@ -168,9 +201,10 @@ class Lanes:
 class Said:
     """What a job was told, and what that was made of."""
 
-    __slots__ = ("machine", "there", "verdict", "wait")
+    __slots__ = ("edition", "machine", "there", "verdict", "wait")
 
-    def __init__(self, verdict: Verdict, there: bool, machine: int, wait: Wait) -> None:
+    def __init__(self, edition: int, verdict: Verdict, there: bool, machine: int, wait: Wait) -> None:
+        self.edition = edition  # of the verdicts
         self.verdict, self.there, self.machine, self.wait = verdict, there, machine, wait
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Final
 
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
-from dally.core.events import Arrived, Measured, Released, Started, TimerDue, Yielded
+from dally.core.events import Arrived, Finished, Measured, Released, Started, TimerDue, Yielded
 from dally.core.journal import Entry
 from dally.core.plan import Plan
 from dally.core.policy import View
@@ -25,6 +26,12 @@ from dally.policies.tiresias.remembered import PaperMemory
 ENDS = (ev.Finished, ev.Failed, ev.Cancelled)
 GOES = (*ENDS, ev.Held)  # what takes a job out of the queue for good, or until it is released
 BACK = (ev.Yielded, ev.Interrupted, ev.StartFailed)  # what sends a job back to the queue
+# what happens most, looked up once
+ARRIVED: Final = Arrived
+FINISHED: Final = Finished
+MEASURED: Final = Measured
+TIMER_DUE: Final = TimerDue
+YIELDED: Final = Yielded
 
 
 def answers(planned: float, now: float, entries: Sequence[Entry]) -> bool:
@@ -32,7 +39,7 @@ def answers(planned: float, now: float, entries: Sequence[Entry]) -> bool:
     if now != planned:
         return False
     for entry in entries:  # noqa: SIM110 - at every event, and a generator costs
-        if not isinstance(entry, (Measured, Yielded, Started)):
+        if type(entry) is not MEASURED and not isinstance(entry, (Yielded, Started)):
             return False
     return True
 
@@ -58,24 +65,24 @@ class Placing:
             return []
         learns, taught = self.lanes.packing.learns, False
         for entry in entries:
-            if type(entry) is Measured:
+            if type(entry) is MEASURED:
                 if learns:
                     self._runs(memory, view.job(entry.job))
-            elif type(entry) is TimerDue:
+            elif type(entry) is TIMER_DUE:
                 continue
-            elif isinstance(entry, BACK):
+            elif type(entry) is YIELDED or isinstance(entry, BACK):
                 job = view.job(entry.job)
                 self._waits(memory, job)
                 taught |= self._left(memory, job)
-            elif isinstance(entry, Arrived):
+            elif type(entry) is ARRIVED:
                 self._waits(memory, view.job(entry.job.id))
-            elif isinstance(entry, GOES):
-                memory.unexplained.pop(entry.job, None)
+            elif type(entry) is FINISHED or isinstance(entry, GOES):
+                _explained(memory, entry.job)
                 taught |= self._left(memory, view.job(entry.job))
             elif isinstance(entry, Released):
                 self._waits(memory, view.job(entry.job))
             elif isinstance(entry, pl.Start):  # by somebody else
-                memory.unexplained.pop(entry.job, None)
+                _explained(memory, entry.job)
                 if learns:
                     self._runs(memory, view.job(entry.job))
         if not taught:
@@ -92,15 +99,15 @@ class Placing:
     def _runs(self, memory: PaperMemory, job: ActiveJob) -> None:
         if job.gpus > 1 and job.placement is not None and job.step_time > 0:
             machines, slices = memory.machines, len(job.placement.slices)
-            if machines.get(job.id) != slices:
+            if job.id not in machines or machines[job.id] != slices:
                 machines[job.id] = slices
 
     def _left(self, memory: PaperMemory, job: ActiveJob) -> bool:
-        if job.gpus == 1:
+        if job.gpus == 1 or job.id not in memory.machines:
             return False  # nobody watched it
-        machines = memory.machines.pop(job.id, None)
-        return machines is not None and self.lanes is not None and self.lanes.packing.observe(
-            job.job, machines, job.exposed)  # fmt: skip
+        machines = memory.machines[job.id]
+        del memory.machines[job.id]
+        return self.lanes is not None and self.lanes.packing.observe(job.job, machines, job.exposed)
 
     def plan(self, view: View, memory: PaperMemory, now: float, lease: float | None = None) -> Plan:
         memory.planned = now
@@ -113,6 +120,12 @@ class Placing:
         plan = plan_with_locality(view, now, self.lanes, [view.job(job_id) for job_id in unexplained], lease)
         unexplained.clear()
         return plan
+
+
+def _explained(memory: PaperMemory, job_id: str) -> None:
+    """Nobody has to be told any more why it waits."""
+    if job_id in memory.unexplained:
+        del memory.unexplained[job_id]
 
 
 class Service:

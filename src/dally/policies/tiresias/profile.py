@@ -61,6 +61,7 @@ class Packing:
     def __init__(self, learns: bool = False) -> None:
         self.learns = learns
         self._verdicts: dict[str | None, Verdict] = {}  # as they follow from what was seen
+        self.edition = 0  # of the verdicts: raised when some may be others than they were
 
     def recall(self, seen: dict[str, Seen]) -> None:
         """Go by what was seen of these models, and write there what is seen from now on."""
@@ -121,6 +122,7 @@ class Profile(Packing):
             self._weigh(model, found)
         self.limit = self.fit() if self._evidence else self.default
         self._verdicts = {}
+        self.edition += 1
 
     def skew(self, model: str) -> float | None:
         if model not in self._skews:
@@ -169,6 +171,7 @@ class Profile(Packing):
             return False
         self._weigh(job.model, after)
         known, self.limit = self.limit, self.fit()
+        self.edition += 1
         if self.limit == known and before.runs:
             self._verdicts.pop(job.model, None)  # only the words about this model are new
         else:
@@ -180,22 +183,29 @@ class Profile(Packing):
 
         Of all limits that are equally good the default is taken, else the middle of the gap.
         """
-        points = self._points
-        cuts = [0.0, *(skew for skew, _ in points), 1.0]
-        error = sum(max(0.0, -hurt) for _, hurt in points)  # everybody is consolidated
-        errors = [error]
+        points, default = self._points, self.default
+        error = 0.0  # everybody is consolidated
+        for _, hurt in points:
+            if hurt < 0.0:
+                error -= hurt
+        errors, least = [error], error
         for _, hurt in points:
             error += hurt  # this one may be spread from here on: wrong where it is hurt, right where it is not
             errors.append(error)
-        least = min(errors)
-        best: tuple[float, float] | None = None  # distance from the default, limit
+            if error < least:
+                least = error
+        best, distance = default, math.inf
+        low = 0.0
         for at, value in enumerate(errors):
-            low, high = cuts[at], cuts[at + 1]
-            if value <= least + 1e-12 and (high > low or at == len(points)):
-                limit = self.default if low <= self.default < high else (low + high) / 2
-                if best is None or abs(limit - self.default) < best[0]:
-                    best = (abs(limit - self.default), limit)
-        return self.default if best is None else best[1]
+            last = at == len(points)
+            high = 1.0 if last else points[at][0]
+            if value <= least + 1e-12 and (high > low or last):
+                limit = default if low <= default < high else (low + high) / 2
+                away = abs(limit - default)
+                if away < distance:
+                    best, distance = limit, away
+            low = high
+        return best
 
 
 def skew_in_catalog(model: str) -> float | None:

@@ -20,14 +20,25 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dally.core.active import ActiveJob
-from dally.core.events import Arrived, Measured, Released, TimerDue
+from dally.core.events import Released
 from dally.core.journal import Entry
 from dally.core.memory import Order
 from dally.core.plan import Plan, Preempt, Start, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import ENDED, State
-from dally.policies.tiresias.memory import BACK, GOES, Placing, Service, answers
+from dally.policies.tiresias.memory import (
+    ARRIVED,
+    BACK,
+    FINISHED,
+    GOES,
+    MEASURED,
+    TIMER_DUE,
+    YIELDED,
+    Placing,
+    Service,
+    answers,
+)
 from dally.policies.tiresias.remembered import Due, QueuesMemory, Standing
 
 LOOKS: Final = 16  # times on the way through a queue that a running job's Gittins index is brought up to date
@@ -54,7 +65,9 @@ class Queues:
             self.service.attach(memory)
 
     def rank(self, view: View, memory: QueuesMemory, job: ActiveJob, now: float) -> Rank:
-        standing = memory.standings.get(job.id) or self._new(job, now)  # who is kept back is not known yet
+        standings = memory.standings
+        # who is kept back is not known yet
+        standing = standings[job.id] if job.id in standings else self._new(job, now)
         if standing.promoted:  # before any other: a job that is promoted into starvation is not promoted
             return Rank(standing.queue, then=-math.inf, tie=(standing.start,))
         if self.service is not None and standing.queue < len(self.limits):
@@ -86,15 +99,15 @@ class Queues:
 
     def hear(self, view: View, memory: QueuesMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         for entry in entries:
-            if type(entry) is Measured or type(entry) is TimerDue:  # most of all, and nothing to the queues
+            if type(entry) is MEASURED or type(entry) is TIMER_DUE:  # most of all, and nothing to the queues
                 continue
-            if isinstance(entry, BACK):
+            if type(entry) is YIELDED or isinstance(entry, BACK):
                 job = view.job(entry.job)
                 if job.state is State.WAITING and memory.standings[job.id].running:  # by a fault: nobody planned that
                     self._pause(memory, job, now)
-            elif isinstance(entry, Arrived):
+            elif type(entry) is ARRIVED:
                 self._join(memory, view.job(entry.job.id), now)
-            elif isinstance(entry, GOES):
+            elif type(entry) is FINISHED or isinstance(entry, GOES):
                 self._forget(memory, view.job(entry.job))
             elif isinstance(entry, Released):
                 self._join(memory, view.job(entry.job), now)
@@ -125,8 +138,10 @@ class Queues:
         return Standing(queue, math.inf if job.first_start is None else job.first_start)
 
     def _forget(self, memory: QueuesMemory, job: ActiveJob) -> None:
-        before = memory.standings.pop(job.id, None)
-        if before is not None:
+        standings = memory.standings
+        if job.id in standings:
+            before = standings[job.id]
+            del standings[job.id]
             _retime(memory.due, job, before.due, None)
             _retime(memory.looks, job, before.look, None)
 
@@ -183,7 +198,7 @@ class Queues:
             was = memory.standings[job.id]
             if was.running:
                 due, look = self._demotion(job, was.queue + 1, was.restart, now)
-                then = was._replace(queue=was.queue + 1, promoted=False, due=due, look=look)
+                then = Standing(was.queue + 1, was.start, was.restart, was.restart_executed, True, False, due, look)
             elif was.start == math.inf:
                 then = was._replace(start=now, promoted=True, due=None)
             else:

@@ -33,7 +33,7 @@ from dally.core.states import ENDED, State
 from dally.policies.greedy import plan_by_rank, waits_for_gpus
 from dally.policies.placing import Rule
 from dally.policies.tiresias.gittins import ReleasedIndex
-from dally.policies.tiresias.memory import BACK, GOES, answers
+from dally.policies.tiresias.memory import BACK, FINISHED, GOES, MEASURED, TIMER_DUE, answers
 from dally.policies.tiresias.remembered_released import ReleasedMemory, Standing
 
 
@@ -66,29 +66,32 @@ class Released:
     def hear(self, view: View, memory: ReleasedMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
         at_once = answers(memory.planned, now, entries)
         if not at_once:
-            stale = now != memory.jump and all(type(entry) is ev.TimerDue for entry in entries)
+            stale = now != memory.jump and _only_timers(entries)
             if stale != memory.stale:
                 memory.stale = stale
             if stale:
                 return ()
         for entry in entries:
-            if type(entry) is not ev.Measured and type(entry) is not ev.TimerDue:  # most of all, and nothing to us
+            if type(entry) is not MEASURED and type(entry) is not TIMER_DUE:  # most of all, and nothing to us
                 self._happened(view, memory, now, entry)
         if at_once:
             return ()
-        moved = [job_id for job_id in memory.demoted if job_id in memory.standings]
-        demoted = self._demote(memory, now)
+        moved: list[str] = []
+        demoted = self._demote(memory, now) if now >= memory.demotion else []
         if demoted or memory.demoted:
+            moved = [job_id for job_id in memory.demoted if job_id in memory.standings]
             memory.demoted = tuple(demoted)
             moved += demoted
         if memory.promotions and memory.promotions[0][0] <= now:
             moved += self._promote(memory, now)
         if memory.crossings and memory.crossings[0][0] <= now:
             moved += self._recross(memory, now)
-        return [view.job(job_id) for job_id in dict.fromkeys(moved)]
+        return [view.job(job_id) for job_id in dict.fromkeys(moved)] if moved else ()
 
     def _happened(self, view: View, memory: ReleasedMemory, now: float, entry: Entry) -> None:
-        if isinstance(entry, (ev.Arrived, ev.Released)):
+        if type(entry) is FINISHED:
+            self._forget(memory, entry.job)
+        elif isinstance(entry, (ev.Arrived, ev.Released)):
             job = view.job(entry.job.id if isinstance(entry, ev.Arrived) else entry.job)
             if job.state not in ENDED:
                 standing = Standing(job.number, job.gpus, self._append(memory), idle_since=now)
@@ -141,7 +144,10 @@ class Released:
             _, number, job_id = due
             standing = standings[job_id]
             crossing = self._next_crossing(standing.gpus, standing.since, now)
-            standings[job_id] = standing.crossing_at(crossing)
+            standings[job_id] = Standing(
+                standing.number, standing.gpus, standing.order, standing.queue, standing.running, standing.tail,
+                standing.restart, standing.executed, standing.since, standing.waited, standing.idle_since,
+                standing.promotion, crossing)  # fmt: skip
             crossings.remove(due)
             if crossing is not None:
                 crossings.add((crossing, number, job_id))
@@ -160,9 +166,9 @@ class Released:
         evicted: list[str] = []
         entered: list[str] = []
         for action in plan:
-            if isinstance(action, Start):
+            if type(action) is Start:
                 entered.append(action.job)
-            elif isinstance(action, Preempt):
+            elif type(action) is Preempt:
                 evicted.append(action.job)
         if evicted or entered or memory.demoted:
             self._stand(view, memory, now, evicted, entered)
@@ -182,18 +188,20 @@ class Released:
 
     def _reorder(self, memory: ReleasedMemory, evicted: list[str], entered: list[str]) -> dict[str, int]:
         """Pending jobs step behind running ones, both in the order in which they stood: places that are new."""
-        standings, orders = memory.standings, {}
-
-        def stood(job_id: str) -> tuple[int, int, int]:
-            return standings[job_id].place
-
-        first = sorted((job_id for job_id in evicted if not standings[job_id].tail), key=stood)
-        memory.front -= len(first)
-        for place, job_id in enumerate(first):
-            orders[job_id] = memory.front + place
-        for job_id in sorted((job_id for job_id in (*entered, *memory.demoted) if job_id not in evicted), key=stood):
-            memory.runs += 1
-            orders[job_id] = memory.runs
+        standings, demoted = memory.standings, memory.demoted
+        orders: dict[str, int] = {}
+        if evicted:
+            first = _as_they_stood(memory, [job_id for job_id in evicted if not standings[job_id].tail])
+            memory.front -= len(first)
+            for place, job_id in enumerate(first):
+                orders[job_id] = memory.front + place
+        if demoted:
+            entered = [job_id for job_id in (*entered, *demoted) if job_id not in evicted]
+        runs = memory.runs
+        for job_id in _as_they_stood(memory, entered):
+            runs += 1
+            orders[job_id] = runs
+        memory.runs = runs
         return orders
 
     def _pause(self, memory: ReleasedMemory, job: ActiveJob, now: float, order: int | None) -> None:
@@ -240,6 +248,7 @@ class Released:
                 clock = clocks.get((queue, gpus), ())
                 at = bisect_left(clock, (since, number, job_id))
                 clocks[queue, gpus] = clock[:at] + ((since, number, job_id),) + clock[at:]  # noqa: RUF005 - half the time
+                memory.demotion = -math.inf  # is worked out with the next jump
         if before is not None:
             if before.promotion is not None and (after is None or after.promotion != before.promotion):
                 memory.promotions.remove((before.promotion, before.number, job_id))
@@ -264,12 +273,30 @@ class Released:
 
     def _next_jump(self, memory: ReleasedMemory, now: float) -> float | None:
         # (limit − executed) // GPUs can be 0: the original would stand still; ours looks a second later
-        first = math.inf
+        first = demotion = math.inf
         for (queue, gpus), clock in memory.clocks.items():
             if clock:
-                first = min(first, now + max(1.0, (self.limits[queue] - (now - clock[0][0])) // gpus))
+                limit, since = self.limits[queue], clock[0][0]
+                first = min(first, now + max(1.0, (limit - (now - since)) // gpus))
+                demotion = min(demotion, since - (-limit // gpus))
+        memory.demotion = demotion
         # whose promotion is overdue is promoted at the next event, whenever it comes
         if memory.promotions:
             for due, _, _ in islice(memory.promotions.irange((now, math.inf)), 1):
                 first = min(first, due)
         return None if first == math.inf else first
+
+
+def _as_they_stood(memory: ReleasedMemory, jobs: list[str]) -> list[str]:
+    """Who goes first in the queues; mostly there is one."""
+    if len(jobs) > 1:
+        standings = memory.standings
+        jobs = [job_id for _, job_id in sorted([(standings[job_id].place, job_id) for job_id in jobs])]
+    return jobs
+
+
+def _only_timers(entries: Sequence[Entry]) -> bool:
+    for entry in entries:  # noqa: SIM110 - at every event, and a generator costs
+        if type(entry) is not TIMER_DUE:
+            return False
+    return True

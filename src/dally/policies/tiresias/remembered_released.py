@@ -29,10 +29,6 @@ class Standing(NamedTuple):
     def place(self) -> tuple[int, int, int]:
         return (self.queue, 0 if self.running and not self.tail else 1, self.order)
 
-    def crossing_at(self, crossing: float | None) -> Standing:
-        """With another crossing, the last of the fields: as `_replace`, in a third of the time."""
-        return Standing._make((*self[:-1], crossing))
-
 
 Due = tuple[float, int, str]  # time or virtual start, order of arrival, job
 
@@ -48,4 +44,5 @@ class ReleasedMemory(Memory):
     back: int = 0  # last place among the pending
     runs: int = 0  # last place among the running
     jump: float | None = None  # the next timer
+    demotion: float = -math.inf  # nobody is demoted before
     stale: bool = False  # whether a timer has woken us that does not hold any more
