@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from dally.core.journal_text import JournalText
-from dally.policies.dally.offers import Steady
+from dally.policies.dally.steady import Steady
 from dally.simulator.scenario import Scenario
 
 pytestmark = pytest.mark.pure  # a method is replaced
