@@ -44,6 +44,8 @@ class Deciding:
         self._idle = -1  # by `FreeGpus.changes`: as long as nothing happens there is nothing to do
         self.servers = Servers(view, memory)
         self.ready = Ready(view, memory.draft, self.watch)
+        if self.migration is not None:
+            self.migration.attach()
         if self.packing is not None:
             moment = Moment(view, memory, 0.0, self.servers, self.ready)
             for group in view.groups:

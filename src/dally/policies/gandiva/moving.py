@@ -30,6 +30,11 @@ class Migration:
 
     def __init__(self, watch: Introspection, gain: float, threshold: float) -> None:
         self.watch, self.gain, self.threshold = watch, gain, threshold
+        self.attach()
+
+    def attach(self) -> None:
+        """To another view."""
+        self._nothing_closer: dict[str, int] = {}  # gangs that are apart, by `FreeGpus.changes`
 
     # --- what is seen -------------------------------------------------------------------------------------
 
@@ -42,11 +47,12 @@ class Migration:
             if len(placement.slices) > needed or placement.level(topology) > _lowest(topology, job):
                 _note_apart(moment.memory, job.id)
 
-    @staticmethod
-    def forget(memory: GandivaMemory, job_id: str) -> None:
+    def forget(self, memory: GandivaMemory, job_id: str) -> None:
         apart = memory.apart
         if job_id in apart:
             memory.apart_first.remove((apart.pop(job_id), job_id))
+            if job_id in self._nothing_closer:
+                del self._nothing_closer[job_id]
 
     def judge(self, moment: Moment, job: ActiveJob, verdict: Verdict) -> None:
         """Remember a move that did not help: neither this gang nor others of its kind are moved for it again."""
@@ -133,17 +139,30 @@ class Migration:
     def bring_together(self, draft: Draft) -> None:
         """Gangs that are apart go where they are closer, if they have been measured where they are."""
         memory = draft.memory
+        if not memory.apart_first:
+            return
+        turns = len(memory.apart_first) > _MOVES
+        # That nothing is closer holds until other GPUs are free; of a plan that has changed them nothing is kept.
+        seen = -1 if draft.plan else draft.free.changes
         for _, job_id in memory.apart_first[:_MOVES]:
             job = draft.view.job(job_id)
             group = draft.groups.of(job_id)
             if _name(job) in memory.no_use or len(group) > 1 or group.placement.gpus != job.gpus:
                 self.forget(memory, job_id)
                 continue
-            _note_apart(memory, job_id)  # behind the others, which have their turn at the next event
-            if self._movable(draft, job_id) and (target := self._closer(draft, job, group)) is not None:
-                before = memory.alone.pop(job_id)
-                draft.migrate(job, target)
-                self.watch.watch(memory, job_id, draft.now, Check(before=before), before)
+            if turns:
+                _note_apart(memory, job_id)  # behind the others, which have their turn at the next event
+            if self._nothing_closer.get(job_id) == seen or not self._movable(draft, job_id):
+                continue
+            target = self._closer(draft, job, group)
+            if target is None:
+                if not draft.plan:
+                    self._nothing_closer[job_id] = seen
+                continue
+            before = memory.alone.pop(job_id)
+            draft.migrate(job, target)
+            seen = -1
+            self.watch.watch(memory, job_id, draft.now, Check(before=before), before)
 
     @staticmethod
     def _closer(draft: Draft, job: ActiveJob, group: Group) -> Placement | None:
