@@ -52,7 +52,7 @@ def network_sensitivity(view: View, job: ActiveJob, now: float) -> float:
     if executed <= 0:
         return 0.0
     if view.estimates.work(job.job) is None:
-        return round(1.0 - job.exposed, 9)
+        return _to_billionths(1.0 - job.exposed)
     return _to_billionths(job.work_at(now) / executed)
 
 
