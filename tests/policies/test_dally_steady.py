@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import random
 
 import pytest
 
 from dally.core.journal_text import JournalText
-from dally.policies.dally.offers import Steady
+from dally.policies.dally.offers import _to_billionths
+from dally.policies.dally.steady import Steady
 from dally.simulator.scenario import Scenario
 
 pytestmark = pytest.mark.pure  # a method is replaced
@@ -39,3 +41,11 @@ def test_a_round_that_would_end_like_the_last_one_need_not_be_held(
     assert any(plan is not None for plan in used), "nothing was tested"
     monkeypatch.setattr(Steady, "holds", lambda *_: False)
     assert digest(world, policy) == found
+
+
+def test_a_sensitivity_is_rounded_as_by_way_of_decimal_digits() -> None:
+    chance = random.Random(0)
+    values = [0.0, 1.0, 1e-10, 5e-10, 1.5e-9, 1e3, 2e3, -0.25, float("inf"), *(chance.random() for _ in range(20_000))]
+    values += [chance.randrange(4_000_000_000) / 2e9 for _ in range(5_000)]  # half-way, as far as floats can be
+    values += [chance.uniform(0, 900) for _ in range(5_000)]
+    assert [_to_billionths(value).hex() for value in values] == [round(value, 9).hex() for value in values]

@@ -10,12 +10,16 @@ import pytest
 from builders import SilentWorld, Spec, calls, cluster, mixed_cluster, play, watched_steps
 from dally.catalog.interference import CatalogInterference
 from dally.core import events as ev
+from dally.core.active import ActiveJob
 from dally.core.job import Job, Truth
 from dally.core.journal import Journal
 from dally.core.plan import Start
 from dally.core.scheduler import Scheduler
 from dally.policies.gandiva import Gandiva
-from dally.policies.gandiva.memory import GandivaMemory
+from dally.policies.gandiva.introspection import Introspection
+from dally.policies.gandiva.memory import Class, GandivaMemory
+from dally.policies.gandiva.peers import Peers
+from dally.policies.gandiva.ready import Ready
 from dally.policies.options import make_policy
 from dally.simulator.faults import Faults, StartRules
 from dally.simulator.meter import NoisyMeter
@@ -40,13 +44,14 @@ def index(policy: Gandiva) -> dict[str, object]:
     """All that is worked out from the view and the memory; empty orders are as good as none."""
     servers, ready = policy.servers, policy.ready
     return {
-        "classes": {wanted: list(listed) for wanted, listed in servers.classes.items() if listed},
-        "high": {wanted: count for wanted, count in servers.high.items() if count},
-        "packed": {wanted: list(jobs) for wanted, jobs in servers.packed.items() if jobs},
-        "listed": dict(servers._listed), "kept": dict(servers._kept), "where": dict(servers._where),
+        "groups": {peers.wanted: list(peers.groups) for peers in servers.peers if peers.groups},
+        "high": {peers.wanted: peers.high for peers in servers.peers if peers.high},
+        "packed": {peers.wanted: list(peers.packed) for peers in servers.peers if peers.packed},
+        "listed": dict(servers._listed.items()), "kept": dict(servers._kept.items()),
+        "where": dict(servers._where.items()),
         "affine": {size: bits for size, bits in servers._affine.items() if bits},
-        "ready": {wanted: list(jobs) for wanted, jobs in ready._of.items() if jobs},
-        "entries": dict(ready._entry),
+        "ready": {peers.wanted: ready.first(peers, 8) for peers in servers.peers if ready.count(peers)},
+        "places": {job_id: place.peers.wanted for job_id, place in ready._places.items()},
     }  # fmt: skip
 
 
@@ -119,6 +124,25 @@ def test_the_indexes_agree_with_the_scheduler_in_overload_with_failures(
     assert {row.outcome for row in played.run.ledger.rows} == {"finished"}
     limit = {"[slicing=false]": 2, "[variant=dally-paper]": 1, "[height=2]": 2, "": 4}.get(options)
     assert limit is None or tallest <= limit
+
+
+def test_who_uses_least_is_found_without_working_out_everybodys_utilisation() -> None:
+    chance = random.Random(0)
+    jobs = [ActiveJob(Job(f"j{i}", 0.0, 1, model=chance.choice(MODELS)), i, 0.0) for i in range(300)]
+    view = Scheduler(cluster(1, 1, 8), make_policy("gandiva"), SilentWorld(), Journal()).books.view
+    view._jobs = {job.id: job for job in jobs}
+    watch, memory = Introspection(20, 0, 60.0), GandivaMemory()
+    ready, peers = Ready(view, memory.draft, watch), Peers(memory.draft, Class("V100", 1))
+    for job in jobs:
+        ready.put(peers, job)
+    told = Introspection(20, 0, 60.0)
+    expected = sorted((told.utilization(job), job.number, job.id) for job in jobs)
+    assert ready.first(peers, 8) == expected[:8]
+    assert 8 <= len(watch._utilization) < 150
+    for _, _, job_id in expected[:4]:
+        ready.drop(job_id)
+    assert ready.first(peers, 8) == expected[4:12]
+    assert ready.first(peers, 300) == expected[4:] and ready.count(peers) == 296
 
 
 def one_end(policy: str, queue: int) -> int:

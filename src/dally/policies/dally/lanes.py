@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Sequence
+from typing import Final
 
 from dally.core.active import ActiveJob
 from dally.core.inner import place_of
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.ranking import Entry
+
+NOT_ASKED: Final = -2  # of the innermost tier with room: not looked for yet
+NO_ROOM: Final = -1
 
 
 class Lane:
@@ -115,6 +119,23 @@ def _oldest(ages: list[tuple[float, Entry]], but: Container[str]) -> float | Non
         if entry[4].id not in but:
             return since
     return None
+
+
+class Bid:
+    """A lane in a round: its timers, what is free for it, and who of it would take that."""
+
+    __slots__ = ("demand", "lane", "least", "place", "room", "taken", "tier", "timed", "waits")
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane, self.demand = lane, lane.demand
+        self.taken: set[str] | tuple[()] = ()  # who has accepted, and is still in its lane
+        self.timed = False  # whether the timers are those of now
+        self.waits: tuple[float, ...] = ()
+        # starvation from which on something at tier 1, 2, … or further out is accepted
+        self.least: tuple[float, ...] = ()
+        self.room = NOT_ASKED  # the innermost tier with room
+        self.place: Entry | None = None  # the first taker, and the tier it takes
+        self.tier = 0
 
 
 class Lanes:

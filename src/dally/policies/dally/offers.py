@@ -29,12 +29,13 @@ from dally.core.journal import Entry
 from dally.core.plan import Demand, Extend, Migrate, Plan, Preempt, Start, Wait, WakeAt
 from dally.core.policy import View
 from dally.core.ranking import Entry as Place
-from dally.core.ranking import Key, Rank
+from dally.core.ranking import Key, Rank, before
 from dally.core.reasons import Reason, Token
 from dally.core.states import State
 from dally.core.units import show_time
-from dally.policies.dally.lanes import Lane, Lanes
+from dally.policies.dally.lanes import NO_ROOM, NOT_ASKED, Bid, Lanes
 from dally.policies.dally.remembered import Histories
+from dally.policies.dally.steady import Known, Steady, as_near_as_can_be
 from dally.policies.dally.tiers import Tiers
 from dally.policies.dally.timers import NO_LIMIT, Timers
 from dally.policies.greedy import waits_for_gpus
@@ -51,8 +52,21 @@ def network_sensitivity(view: View, job: ActiveJob, now: float) -> float:
     if executed <= 0:
         return 0.0
     if view.estimates.work(job.job) is None:
-        return round(1.0 - job.exposed, 9)
-    return round(job.work_at(now) / executed, 9)
+        return _to_billionths(1.0 - job.exposed)
+    return _to_billionths(job.work_at(now) / executed)
+
+
+def _to_billionths(value: float) -> float:
+    """`round(value, 9)`, which goes by way of decimal digits, without them where there is no doubt which is nearest:
+    the quotient of two whole numbers is the number that its digits would be read as."""
+    scaled = value * 1e9
+    if not 0.0 <= scaled < 1e12:
+        return round(value, 9)
+    below = float(int(scaled))
+    part = scaled - below
+    if 0.49 < part < 0.51:
+        return round(value, 9)
+    return (below + 1.0 if part > 0.5 else below) / 1e9
 
 
 class Offers:
@@ -89,78 +103,28 @@ class Offers:
     def plan(self, view: View, memory: Histories, now: float) -> Plan:
         if not view.waiting.buckets and not view.preemptible.buckets:
             return []
+        self.tiers.follow(view)
         if not view.waiting.buckets:
             extended = self._extended(view, now)
             if extended is not None:
                 return extended
-        self.tiers.follow(view)
         steady = self.steady
-        if steady is not None and steady.holds(self, view, memory, now):
-            plan = steady.plan_again(self, view, now)
+        if steady is not None and steady.holds(self.lanes, view, memory, now):
+            plan = steady.plan_again(self.tiers, self.lease, view, now)
             if plan is not None:
                 return plan
         return _Round(self, view, memory, now).plan()
 
     def _extended(self, view: View, now: float) -> Plan | None:
-        """Nobody waits: whose lease has ended keeps its GPUs, where nothing is nearer than one machine. On a large
-        cluster that is most of what there is to decide."""
+        """Nobody waits: whose lease has ended keeps its GPUs, where none could be nearer. On a large cluster that is
+        most of what there is to decide."""
         plan: Plan = []
         for job in view.preemptible.ordered(now):
-            if job.placement is None or len(job.placement.slices) != 1:
+            held = job.placement
+            if held is None or (len(held.slices) != 1 and not as_near_as_can_be(self.tiers, view, job, held)):
                 return None
             plan.append(Extend(job.id, self.lease))
         return plan
-
-
-class Steady:
-    """The end of a round that gave nobody any GPUs and told no job anything of its own. As long as the same jobs wait,
-    the same GPUs are free and no timer runs out or is tuned, another one ends likewise."""
-
-    __slots__ = ("_begin", "_changes", "_lanes", "_layout", "_least", "_memory", "_rooms", "_until", "_version",
-                 "_waits", "_wake")  # fmt: skip
-
-    def __init__(self, made: _Round, until: float, wake: float, waits: list[Wait], rooms: list[int],
-                 least: list[tuple[float, ...]]) -> None:  # fmt: skip
-        lanes = made.lanes
-        self._memory, self._version = made.memory, made.rules.lanes.version
-        self._changes, self._layout = made.changes, made.view.layout
-        self._begin, self._until, self._wake = made.now, until, wake
-        self._waits, self._lanes, self._rooms, self._least = waits, lanes, rooms, least
-
-    def holds(self, rules: Offers, view: View, memory: Histories, now: float) -> bool:
-        return (self._changes == view.free.changes and self._version == rules.lanes.version
-                and self._begin <= now < self._until and self._layout == view.layout
-                and self._memory is memory)  # objects  # fmt: skip
-
-    def plan_again(self, rules: Offers, view: View, now: float) -> Plan | None:
-        """The same again, with a longer lease for whose lease has ended; None where that takes a round."""
-        plan: Plan = []
-        if view.preemptible.buckets:
-            if len(view.preemptible) > 1:
-                return None
-            for bucket in view.preemptible.buckets.values():
-                job = bucket.job(0)
-                if not self._keeps(rules.tiers, view.free, job, now):
-                    return None
-                plan.append(Extend(job.id, rules.lease))
-        plan += self._waits
-        if self._wake < math.inf:
-            plan.append(WakeAt(self._wake))
-        return plan
-
-    def _keeps(self, tiers: Tiers, free: FreeGpus, job: ActiveJob, now: float) -> bool:
-        """Whether a job whose lease has ended wins its GPUs back, seen at once: they are on one machine, so nothing is
-        nearer, and nobody who waits would take what is free together with them."""
-        held = job.placement
-        if held is None or len(held.slices) > 1 or job.demand.where is not None or len(free.pools) > 1:
-            return False
-        machine = held.slices[0][0]
-        for pool in free.pools.values():
-            for at, lane in enumerate(self._lanes):
-                room = tiers.nearest_with(pool, lane.demand.gpus, self._rooms[at], machine, held.gpus)
-                if room == 0 or (room > 0 and lane.oldest(()) + self._least[at][room - 1] <= now):
-                    return False
-        return True
 
 
 class _Round:
@@ -171,9 +135,8 @@ class _Round:
         self.tiers, self.timers = rules.tiers, rules.timers
         self.changes = view.free.changes
         self.lanes = rules.lanes.in_order()
-        self.open = self.lanes  # lanes with room for somebody: GPUs only get fewer in the course of a round
-        self.found: dict[Demand, tuple[int, Place | None, int]] = {}  # room, first taker and the tier it takes
-        self.taken: dict[Demand, set[str]] = {}  # who has accepted, and is still in its lane
+        self.bids = [Bid(lane) for lane in self.lanes]
+        self.open = self.bids  # those with room for somebody: GPUs only get fewer in the course of a round
         self.preempted: list[ActiveJob] = []
 
     def plan(self) -> Plan:
@@ -187,72 +150,90 @@ class _Round:
             turns = list(reversed(ended))
             while True:
                 taker = self._first_taker(free)
-                if turns and (taker is None or self.rules.key(self.view, turns[-1], self.now) < taker[0][:4]):
+                first = None if taker is None else taker.place
+                if turns and (first is None or self.rules.key(self.view, turns[-1], self.now) < first[:4]):
                     plan.append(self._lease_ended(free, turns.pop()))
                 elif taker is not None:
-                    plan.append(self._starts(free, taker[0][4], taker[1]))
+                    plan.append(self._starts(free, taker))
                 else:
                     break
-            lanes = [lane for lane in self.lanes if len(lane) > len(self.taken.get(lane.demand, ()))]
-            changed = any(type(action) is not Extend for action in plan)
-            reasons = self._reasons(free, lanes)
+            bids = [bid for bid in self.bids if len(bid.lane) > len(bid.taken)]
+            changed = _changes_something(plan)
+            reasons = self._reasons(free, bids)
             plan += reasons
-            wake = self._next_expiry(free, lanes)
+            wake = self._next_expiry(free, bids)
             if not changed:
-                self._note_steady(free, reasons, wake)
+                self._note_steady(reasons, wake)
         if wake < math.inf:
             plan.append(WakeAt(wake))
         return plan
 
-    def _note_steady(self, free: FreeGpus, reasons: list[Wait], wake: float) -> None:
+    def _note_steady(self, reasons: list[Wait], wake: float) -> None:
         """Nothing is given but what was held: as far as demands are concerned, all is said."""
-        plain = all(lane.demand.where is None for lane in self.lanes)
-        if not plain or any(type(wait.who) is str for wait in reasons):
-            self.rules.steady = None
-            return
+        self.rules.steady = None
         until, rooms, least = wake, [], []
-        for lane in self.lanes:
-            until = min(until, self.timers.changes_at(self.memory, lane.demand, self.now))
-            room = self.tiers.nearest(free, lane.demand)
-            rooms.append(self.tiers.count if room is None else room)
-            least.append(_least_from(self._waits(lane.demand)))
-        self.rules.steady = Steady(self, until, wake, reasons, rooms, least)
+        for bid in self.bids:
+            if bid.demand.where is not None:
+                return
+            until = min(until, self.timers.changes_at(self.memory, bid.demand, self.now))
+            rooms.append(self.tiers.count if bid.room == NO_ROOM else bid.room)
+            self._time(bid)
+            least.append(bid.least)
+        for wait in reasons:
+            if type(wait.who) is str:
+                return
+        known = Known(self.view, self.rules.lanes, self.changes, self.memory, self.now, until)
+        self.rules.steady = Steady(known, wake, reasons, self.lanes, rooms, least)
 
     # --- offers -------------------------------------------------------------------------------------------
 
-    def _first_taker(self, free: FreeGpus) -> tuple[Place, int] | None:
-        """First in the order among the waiting jobs that accept an offer of what is free, and the tier it takes."""
-        best: tuple[Place, int] | None = None
-        still: list[Lane] = []
-        for lane in self.open:
-            room = self.tiers.nearest(free, lane.demand)
+    def _first_taker(self, free: FreeGpus) -> Bid | None:
+        """That of the first in the order among the waiting jobs that accept an offer of what is free."""
+        best: Bid | None = None
+        first: Place | None = None
+        still: list[Bid] = []
+        for bid in self.open:
+            room = self.tiers.nearest(free, bid.demand)
             if room is None:
+                bid.room = NO_ROOM
                 continue
-            still.append(lane)
-            found = self.found.get(lane.demand)
-            if found is None or found[0] != room:
-                found = self.found[lane.demand] = (room, *self._taker_of(lane, room))
-            place = found[1]
-            if place is not None and (best is None or place < best[0]):  # numbers differ
-                best = (place, found[2])
+            still.append(bid)
+            if bid.room != room:
+                bid.room = room
+                self._find_taker(bid, room)
+            place = bid.place
+            if place is not None and (first is None or before(place, first)):  # numbers differ
+                best, first = bid, place
         self.open = still
         return best
 
-    def _taker_of(self, lane: Lane, room: int) -> tuple[Place | None, int]:
-        waits = self._waits(lane.demand)
+    def _find_taker(self, bid: Bid, room: int) -> None:
         if room > 0:
-            lane.ripen(self.now, _least_from(waits))
-        first = lane.first(room, self.taken.get(lane.demand, ()))
-        return first, 0 if first is None else _tier_taken(first[4], room, waits, self.now)
+            self._time(bid)
+            bid.lane.ripen(self.now, bid.least)
+        bid.place = first = bid.lane.first(room, bid.taken)
+        if first is not None:
+            bid.tier = 0 if room == 0 else _tier_taken(first[4], room, bid.waits, self.now)
 
-    def _starts(self, free: FreeGpus, job: ActiveJob, tier: int) -> Start:
-        placement = self.tiers.place(free, job.demand, tier)
+    def _starts(self, free: FreeGpus, bid: Bid) -> Start:
+        assert bid.place is not None
+        job: ActiveJob = bid.place[4]
+        placement = self.tiers.place(free, bid.demand, bid.tier)
         assert placement is not None
         free.take(placement)
-        self.timers.accepted(self.memory, job.demand, tier, job.starvation(self.now), self.now)
-        self.taken.setdefault(job.demand, set()).add(job.id)
-        del self.found[job.demand]  # another one is first now, and its timers may be others
+        self.timers.accepted(self.memory, bid.demand, bid.tier, job.starvation(self.now), self.now)
+        if not bid.taken:
+            bid.taken = set()
+        assert isinstance(bid.taken, set)
+        bid.taken.add(job.id)
+        bid.room, bid.timed = NOT_ASKED, False  # another one is first now, and its timers may be others
         return Start(job.id, placement, self.rules.lease)
+
+    def _time(self, bid: Bid) -> None:
+        """With the timers as they are now."""
+        if not bid.timed:
+            bid.timed, bid.waits = True, self._waits(bid.demand)
+            bid.least = _least_from(bid.waits)
 
     def _waits(self, demand: Demand) -> tuple[float, ...]:
         """The timers, 0 at tiers too small for the gang, or nearer than it asks for."""
@@ -286,53 +267,59 @@ class _Round:
 
     # --- reasons and timers -------------------------------------------------------------------------------
 
-    def _reasons(self, free: FreeGpus, lanes: Sequence[Lane]) -> list[Wait]:
+    def _reasons(self, free: FreeGpus, bids: Sequence[Bid]) -> list[Wait]:
         """One per demand; the first of each demand to decline, and who was told before, get their own."""
         said: list[Wait] = []
-        waiting = {lane.demand for lane in lanes} if self.preempted else ()
+        waiting = {bid.demand for bid in bids} if self.preempted else ()
         for job in self.preempted:
             if job.demand not in waiting:
                 room = self.tiers.nearest(free, job.demand)
-                said.append(waits_for_gpus(job.demand) if room is None else self._declined(job.demand))
-        for lane in lanes:
-            room = self.tiers.nearest(free, lane.demand)
-            if room is None:
-                wait = waits_for_gpus(lane.demand)
+                said.append(waits_for_gpus(job.demand) if room is None
+                            else self._declined(job.demand, self._waits(job.demand)))  # fmt: skip
+        for bid in bids:
+            if bid.room == NO_ROOM:
+                wait = waits_for_gpus(bid.demand)
                 said.append(wait)
-                said += [Wait(job.id, wait.reason) for job in self._told(lane)
-                         if self.view.reasons[job.id] != wait.reason]  # fmt: skip
+                if bid.lane.told:
+                    said += [Wait(job.id, wait.reason) for job in self._told(bid)
+                             if self.view.reasons[job.id] != wait.reason]  # fmt: skip
                 continue
-            said.append(self._declined(lane.demand))
-            said += self._own_reasons(free, lane, room)
+            self._time(bid)
+            said.append(self._declined(bid.demand, bid.waits))
+            said += self._own_reasons(free, bid)
         return said
 
-    def _told(self, lane: Lane) -> list[ActiveJob]:
+    def _told(self, bid: Bid) -> list[ActiveJob]:
         """Jobs of a lane that have a reason of their own and still wait, in order of arrival."""
-        if not lane.told:
+        told, reasons, taken = bid.lane.told, self.view.reasons, bid.taken
+        if not told:
             return []
-        reasons, taken = self.view.reasons, self.taken.get(lane.demand, ())
-        lane.told.difference_update([job_id for job_id in lane.told if job_id not in reasons])
-        return sorted((self.view.job(job_id) for job_id in lane.told if job_id not in taken), key=_number)
+        told.difference_update([job_id for job_id in told if job_id not in reasons])
+        found = [self.view.job(job_id) for job_id in told if job_id not in taken]
+        if len(found) > 1:
+            found.sort(key=_number)
+        return found
 
-    def _own_reasons(self, free: FreeGpus, lane: Lane, room: int) -> list[Wait]:
-        first = lane.first(0, self.taken.get(lane.demand, ()))
+    def _own_reasons(self, free: FreeGpus, bid: Bid) -> list[Wait]:
+        lane, room = bid.lane, bid.room
+        first = lane.first(0, bid.taken)
         assert first is not None and room > 0
-        told = self._told(lane)
+        told = self._told(bid)
         if first[4].id not in lane.told:
             lane.told.add(first[4].id)
             told = sorted((*told, first[4]), key=_number)
-        threshold = _least_from(self._waits(lane.demand))[room - 1]
+        threshold = bid.least[room - 1]
         evidence = (self.tiers.names[room], _figure(threshold))
         said = []
         for job in told:
-            before = self.view.reasons.get(job.id)
-            if before is None or before.evidence != evidence:
+            known = self.view.reasons.get(job.id)
+            if known is None or known.evidence != evidence:
                 said.append(Wait(job.id, self._waits_for(free, job, room, threshold)))
         return said
 
-    def _declined(self, demand: Demand) -> Wait:
+    def _declined(self, demand: Demand, waits: tuple[float, ...]) -> Wait:
         smallest = min(self.tiers.wanted(demand), self.tiers.count - 1)
-        return _declined(demand, tuple(self.tiers.names[smallest:]), self._waits(demand)[smallest:])
+        return _declined(demand, tuple(self.tiers.names[smallest:]), waits[smallest:])
 
     def _waits_for(self, free: FreeGpus, job: ActiveJob, room: int, threshold: float) -> Reason:
         """The tier waited for, what is free there, the timer, the time left and when it ends. The evidence: the tier
@@ -346,25 +333,37 @@ class _Round:
         return Reason(Token.WAITING_FOR_LOCALITY, sentence, expiry if expiry < math.inf else None,
                       (names[room], _figure(threshold)))  # fmt: skip
 
-    def _next_expiry(self, free: FreeGpus, lanes: Sequence[Lane]) -> float:
+    def _next_expiry(self, free: FreeGpus, bids: Sequence[Bid]) -> float:
         """The first moment at which somebody would take what is free now, if nothing else happens.
 
         Where nothing is free at any tier a timer changes nothing; where something is, all who would take it have.
         """
-        oldest = {job.demand: self.now for job in self.preempted}
-        for lane in lanes:
-            oldest[lane.demand] = lane.oldest(self.taken.get(lane.demand, ()))
         wake = math.inf
-        for demand, since in oldest.items():
-            room = self.tiers.nearest(free, demand)
-            if room is None or room == 0:
-                continue
-            expiry = since + _least_from(self._waits(demand))[room - 1]
-            if expiry <= self.now:
-                continue  # preempted, and would take other GPUs at once: it is asked again when it has yielded
-            # the timer itself may be shortened on the way, when a long wait leaves the window
-            wake = min(min(wake, expiry), self.timers.changes_at(self.memory, demand, self.now))
+        for bid in bids:
+            if bid.room > 0:
+                self._time(bid)
+                wake = min(wake, self._expiry(bid.demand, bid.lane.oldest(bid.taken), bid.least[bid.room - 1]))
+        waiting = {bid.demand for bid in bids} if self.preempted else ()
+        for job in self.preempted:
+            room = None if job.demand in waiting else self.tiers.nearest(free, job.demand)
+            if room is not None and room > 0:
+                wake = min(wake, self._expiry(job.demand, self.now, _least_from(self._waits(job.demand))[room - 1]))
         return wake
+
+    def _expiry(self, demand: Demand, since: float, timer: float) -> float:
+        """When somebody who has starved since then would take what it declines now, or its timer is another one."""
+        expiry = since + timer
+        if expiry <= self.now:
+            return math.inf  # preempted, and would take other GPUs at once: it is asked again when it has yielded
+        # the timer itself may be shortened on the way, when a long wait leaves the window
+        return min(expiry, self.timers.changes_at(self.memory, demand, self.now))
+
+
+def _changes_something(plan: Plan) -> bool:
+    for action in plan:  # noqa: SIM110 - a generator costs
+        if type(action) is not Extend:
+            return True
+    return False
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from dally.core.plan import Demand
 from dally.policies.dally.remembered import Histories, History
@@ -15,21 +15,24 @@ from dally.policies.dally.remembered import Histories, History
 NO_LIMIT = "without limit"  # of a timer that never runs out
 _ROUNDING: Final = 1e-9  # a mean of equal delays must not be rounded up to the next lease
 
-class Timers(Protocol):
+
+class Timers:
+    """A class, not a protocol: they are asked for every demand that waits, at every event."""
+
     def waits(self, memory: Histories, demand: Demand, now: float) -> tuple[float, ...]:
         """Seconds a job waits for each tier but the outermost before it takes the next one."""
-        ...
+        raise NotImplementedError
 
     def accepted(self, memory: Histories, demand: Demand, tier: int, starvation: float, now: float) -> None:
         """An offer of a tier was taken after so many seconds of starvation."""
-        ...
+        raise NotImplementedError
 
     def changes_at(self, memory: Histories, demand: Demand, now: float) -> float:
         """When the timers become others by themselves."""
-        ...
+        raise NotImplementedError
 
 
-class Fixed:
+class Fixed(Timers):
     """The same timers for all demands and for ever: manual ones, 0 (no-wait) or ∞ (fully consolidated)."""
 
     def __init__(self, leases: Sequence[float], lease: float, tiers: int) -> None:
@@ -54,7 +57,7 @@ class _Tuned(NamedTuple):
     waits: tuple[float, ...]
 
 
-class AutoTuner:
+class AutoTuner(Timers):
     """T = min(ceiling, max(floor, ⌈mean + 2σ⌉)) leases, per demand and tier (arXiv 2401.16492, auto-tuner).
 
     Floors are 6 and 12 leases, ceilings ⌈0.8 H⌉ and H with H the window; ours for further tiers: the floor

@@ -15,7 +15,7 @@ from dally.core.plan import Demand
 from dally.core.ranking import Bucket
 from dally.policies.gandiva.draft import Draft
 from dally.policies.gandiva.elastic import Elastic
-from dally.policies.gandiva.servers import Servers, class_of
+from dally.policies.gandiva.servers import Servers
 from dally.policies.placing import place_best_fit, pools_for
 
 
@@ -38,7 +38,8 @@ def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool
         if near and demand.where is None and not pool.domains_with(level, -(-size // fewest)):
             continue  # on so few servers one of them would have to give as much
         # step 3; large gangs: whole servers first
-        found = place_best_fit(free, Demand(size, pool.gpu_type, demand.where))
+        typed = demand if demand.gpu_type is not None else Demand(size, pool.gpu_type, demand.where)
+        found = place_best_fit(free, typed)
         if found is not None and not (near and len(found.slices) > max(fewest, demand.nodes or 1)):
             return found
     return None
@@ -62,7 +63,7 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
     """Step 4: the group with the fewest turns, if one more keeps the height within the limit."""
     found: tuple[int, Placement] | None = None
     for gpu_type in (demand.gpu_type,) if demand.gpu_type else servers.view.topology.gpu_types:
-        lowest = servers.lowest(class_of(gpu_type, demand.gpus), demand)
+        lowest = servers.lowest(servers.of(gpu_type, demand.gpus), demand)
         if lowest is not None and lowest[0] < limit and (found is None or lowest[0] < found[0]):
             found = lowest[0], lowest[1].placement
     return None if found is None else found[1]
@@ -71,7 +72,7 @@ def on_shared_gpus(servers: Servers, demand: Demand, limit: int) -> Placement | 
 def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
     """Start waiting jobs in order of submission; who does not fit is passed by others (`limit` 1: no step 4)."""
     waiting = draft.still_waiting()
-    if not draft.memory.grown and _nobody_fits(draft, waiting, limit):
+    if not waiting or (len(waiting) > 1 and not draft.memory.grown and _nobody_fits(draft, waiting, limit)):
         return
     heads = {bucket.demand: bucket.key(begun, draft.now) for bucket, begun in waiting}
     while heads:
@@ -81,9 +82,10 @@ def serve(draft: Draft, elastic: Elastic | None, limit: int) -> None:
             del heads[demand]  # jobs of one demand are alike: no other of them fits either
             continue
         bucket = draft.view.waiting.buckets[demand]
-        draft.start(bucket.job(draft.begun[demand]), placement)
-        if draft.begun[demand] < len(bucket):
-            heads[demand] = bucket.key(draft.begun[demand], draft.now)
+        draft.start(bucket.job(draft.begun.get(demand, 0)), placement)
+        begun = draft.begun[demand]
+        if begun < len(bucket):
+            heads[demand] = bucket.key(begun, draft.now)
         else:
             del heads[demand]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
@@ -42,7 +43,9 @@ class Deciding:
         """Index who is where and who could be packed: all that follows from the view and the memory."""
         self._idle = -1  # by `FreeGpus.changes`: as long as nothing happens there is nothing to do
         self.servers = Servers(view, memory)
-        self.ready = Ready(memory.draft, self.servers)
+        self.ready = Ready(view, memory.draft, self.watch)
+        if self.migration is not None:
+            self.migration.attach()
         if self.packing is not None:
             moment = Moment(view, memory, 0.0, self.servers, self.ready)
             for group in view.groups:
@@ -115,7 +118,8 @@ class Deciding:
             self.migration.forget(memory, job_id)
         if self.elastic is not None:
             self.elastic.forget(memory, job_id)
-        memory.rescued.pop(job_id, None)
+        if job_id in memory.rescued:
+            del memory.rescued[job_id]
         self.watch.forget(memory, job_id)
 
     # --- what is decided ------------------------------------------------------------------------------------
@@ -135,14 +139,21 @@ class Deciding:
                 self.elastic.grow(draft)
             self._settle(draft)
             plan = draft.plan + [_waits(demand, self._limit) for demand in waiting]
-            looks = [self.watch.next_look(memory), self.elastic.next_look(memory) if self.elastic else None,
-                     self.starving.next_look(draft) if self.starving else None]  # fmt: skip
+            look = self._next_look(draft)
         if not draft.plan:
             self._idle = view.free.changes
-        times = [look for look in looks if look is not None]
-        if times:
-            plan.append(WakeAt(max(min(times), _just_after(now))))
+        if look < math.inf:
+            plan.append(WakeAt(max(look, _just_after(now))))
         return plan
+
+    def _next_look(self, draft: Draft) -> float:
+        """When there may be something to do, whatever happens; infinity: never."""
+        look = self.watch.next_look(draft.memory)
+        if self.elastic is not None:
+            look = min(look, self.elastic.next_look(draft.memory))
+        if self.starving is not None:
+            look = min(look, self.starving.next_look(draft))
+        return look
 
     def _serve(self, draft: Draft) -> list[Demand]:
         """Whatever follows from who is where and who waits, at whatever time. Returns whose jobs still wait."""
@@ -188,7 +199,7 @@ class Deciding:
         if self.packing is not None:
             for placement in draft.changed:
                 self.packing.refresh(draft, draft.groups.at(placement))
-        if self.elastic is not None:
+        if self.elastic is not None and draft.memory.could_grow:
             self.elastic.hear(draft, {machine for placement in draft.changed for machine, _ in placement.slices})
 
     def _placed(self, moment: Moment, job: ActiveJob, placement: Placement, packed: bool = False) -> None:

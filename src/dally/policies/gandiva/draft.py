@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from dally.core.active import ActiveJob
 from dally.core.placement import Placement
 from dally.core.plan import Demand, Migrate, Plan, Preempt, Reshare, Resize, Start
@@ -36,7 +34,7 @@ class Draft(Moment):
         self.free, self.groups, self.quantum = view.free, view.groups, quantum
         self.plan: Plan = []
         self.moved: set[str] = set()  # jobs this plan says something about
-        self.begun: dict[Demand, int] = defaultdict(int)  # the first so many of those who wait
+        self.begun: dict[Demand, int] = {}  # the first so many of those who wait
         self.preempted: list[str] = []
         self.changed: dict[Placement, None] = {}  # GPUs that somebody left or came to
 
@@ -63,7 +61,7 @@ class Draft(Moment):
         share = self.share(job)
         self.plan.append(Start(job.id, placement, share=share))
         self._enter(job, placement, share)
-        self.begun[job.demand] += 1
+        self.begun[job.demand] = self.begun.get(job.demand, 0) + 1
 
     def migrate(self, job: ActiveJob, placement: Placement, beside: str | None = None) -> None:
         share = self.share(job, beside)

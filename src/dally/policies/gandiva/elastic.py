@@ -3,6 +3,7 @@ the moment somebody needs them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from dally.core.active import ActiveJob
@@ -30,7 +31,7 @@ class Elastic:
         """A job got GPUs. Only inside one server does it ever grow."""
         memory = moment.memory
         _no_candidate(memory, job.id)
-        if len(placement.slices) == 1 and job.job.limits[1] > placement.gpus and job.job.preemptible \
+        if len(placement.slices) == 1 and (job.job.max_gpus or job.gpus) > placement.gpus and job.job.preemptible \
                 and moment.servers.any_part(job.demand.within):  # fmt: skip
             machine = MachineNumber(placement.slices[0][0])
             memory.could_grow[job.id] = machine, memory.next()
@@ -52,11 +53,13 @@ class Elastic:
     @staticmethod
     def forget(memory: GandivaMemory, job_id: str) -> None:
         _no_candidate(memory, job_id)
-        memory.grown.pop(job_id, None)
+        if job_id in memory.grown:
+            del memory.grown[job_id]
 
     @staticmethod
-    def next_look(memory: GandivaMemory) -> float | None:
-        return memory.idle_looks[0][0] if memory.idle_looks else None
+    def next_look(memory: GandivaMemory) -> float:
+        looks = memory.idle_looks
+        return looks[0][0] if looks else math.inf
 
     def grow(self, draft: Draft) -> None:
         """Servers whose GPUs have been idle for long enough lend them, while nobody waits."""
@@ -125,6 +128,6 @@ def _on(memory: GandivaMemory, machine: int) -> list[str]:
 
 
 def _no_candidate(memory: GandivaMemory, job_id: str) -> None:
-    known = memory.could_grow.pop(job_id, None)
-    if known is not None:
-        memory.growing_on.remove((*known, job_id))
+    could_grow = memory.could_grow
+    if job_id in could_grow:
+        memory.growing_on.remove((*could_grow.pop(job_id), job_id))

@@ -6,13 +6,18 @@ job is profiled, a trial is judged. Nothing is looked at in between, however man
 
 from __future__ import annotations
 
+import math
 import random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dally.core.active import ActiveJob
 from dally.core.policy import View
 from dally.core.states import State
 from dally.policies.gandiva.memory import Check, GandivaMemory, Watch
+
+_PROFILE: Final = Check()  # nothing but how fast it is
+_NOISE: Final = 0.02  # sigma of a utilisation
+_FARTHEST: Final = 8.6  # sigmas that noise can be off: of 53 random bits `gauss` makes at most √(2·ln 2⁵³) = 8.57
 
 
 class Verdict(NamedTuple):
@@ -34,39 +39,47 @@ class Introspection:
     def watch(self, memory: GandivaMemory, job_id: str, now: float, check: Check | None = None,
               pace: float | None = None) -> None:  # fmt: skip
         """From now on; whatever was watched of the job before is void. `pace`: expected seconds per mini-batch."""
-        self.stop(memory, job_id)
         when = now + (self.first_look if pace is None else max(1e-6, pace) * self.minibatches)
-        self._look(memory, job_id, check or Check(), now, when)
+        self._look(memory, job_id, check or _PROFILE, now, when)
 
     @staticmethod
     def _look(memory: GandivaMemory, job_id: str, check: Check, since: float, when: float) -> None:
+        looks, watched = memory.looks, memory.watched
+        before = watched.get(job_id)
+        if before is not None:
+            looks.remove(before.due)
         due = (when, memory.next(), job_id)
-        memory.looks.add(due)
-        memory.watched[job_id] = Watch(check, since, due)
+        looks.add(due)
+        watched[job_id] = Watch(check, since, due)
 
     def forget(self, memory: GandivaMemory, job_id: str) -> None:
         self.stop(memory, job_id)
-        memory.alone.pop(job_id, None)
-        self._utilization.pop(job_id, None)
+        if job_id in memory.alone:
+            del memory.alone[job_id]
+        if job_id in self._utilization:
+            del self._utilization[job_id]
 
     @staticmethod
     def stop(memory: GandivaMemory, job_id: str) -> None:
         """No more to be judged; its profile stays."""
-        watch = memory.watched.pop(job_id, None)
+        watched = memory.watched
+        watch = watched.get(job_id)
         if watch is not None:
             memory.looks.remove(watch.due)
+            del watched[job_id]
 
     @staticmethod
-    def next_look(memory: GandivaMemory) -> float | None:
-        return memory.looks[0][0] if memory.looks else None
+    def next_look(memory: GandivaMemory) -> float:
+        looks = memory.looks
+        return looks[0][0] if looks else math.inf
 
     def verdicts(self, view: View, memory: GandivaMemory, now: float) -> list[Verdict]:
         """Jobs that have done their mini-batches by now."""
         found = []
-        while memory.looks and memory.looks[0][0] <= now:
-            job_id = memory.looks[0][2]
+        looks = memory.looks
+        while looks and looks[0][0] <= now:
+            job_id = looks[0][2]
             check, since, _ = memory.watched[job_id]
-            self.stop(memory, job_id)
             job, partner = view.job(job_id), view.job(check.partner) if check.partner else None
             left = self._seconds_left(view, job, since, now)
             if partner is not None:
@@ -74,6 +87,7 @@ class Introspection:
             if left > 0:
                 self._look(memory, job_id, check, since, now + left)
                 continue
+            self.stop(memory, job_id)
             seconds = view.minibatch_time(job, now, self.seed) or 0.0
             beside = 0.0 if partner is None else view.minibatch_time(partner, now, self.seed) or 0.0
             found.append(Verdict(job_id, check, seconds, beside))
@@ -95,9 +109,14 @@ class Introspection:
         found = self._utilization.get(job.id)
         if found is None:
             self._chance.seed(f"{self.seed}/utilization/{job.id}")
-            noise = self._chance.gauss(0.0, 0.02)
+            noise = self._chance.gauss(0.0, _NOISE)
             found = self._utilization[job.id] = min(1.0, max(0.01, self._true(job.job.model) + noise))
         return found
+
+    def least_utilization(self, job: ActiveJob) -> float:
+        """What a profile cannot show less than; where there is one, what it shows. Takes next to nothing."""
+        found = self._utilization.get(job.id)
+        return max(0.01, self._true(job.job.model) - _FARTHEST * _NOISE) if found is None else found
 
     def _true(self, model: str | None) -> float:
         found = self._busy.get(model)

@@ -7,7 +7,6 @@ together is never moved for that again, nor are others of its model and size. A 
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import Final
 
 from dally.core.active import ActiveJob
@@ -20,6 +19,7 @@ from dally.policies.gandiva.arrival import on_free_gpus
 from dally.policies.gandiva.draft import Draft, Moment
 from dally.policies.gandiva.introspection import Introspection, Verdict
 from dally.policies.gandiva.memory import Check, Class, GandivaMemory, Gang
+from dally.policies.gandiva.peers import Peers
 from dally.policies.placing import place_best_fit
 
 _MOVES: Final = 4  # of one kind per event: bounds its cost, and a cluster does not move house at once
@@ -30,6 +30,11 @@ class Migration:
 
     def __init__(self, watch: Introspection, gain: float, threshold: float) -> None:
         self.watch, self.gain, self.threshold = watch, gain, threshold
+        self.attach()
+
+    def attach(self) -> None:
+        """To another view."""
+        self._nothing_closer: dict[str, int] = {}  # gangs that are apart, by `FreeGpus.changes`
 
     # --- what is seen -------------------------------------------------------------------------------------
 
@@ -42,11 +47,12 @@ class Migration:
             if len(placement.slices) > needed or placement.level(topology) > _lowest(topology, job):
                 _note_apart(moment.memory, job.id)
 
-    @staticmethod
-    def forget(memory: GandivaMemory, job_id: str) -> None:
-        order = memory.apart.pop(job_id, None)
-        if order is not None:
-            memory.apart_first.remove((order, job_id))
+    def forget(self, memory: GandivaMemory, job_id: str) -> None:
+        apart = memory.apart
+        if job_id in apart:
+            memory.apart_first.remove((apart.pop(job_id), job_id))
+            if job_id in self._nothing_closer:
+                del self._nothing_closer[job_id]
 
     def judge(self, moment: Moment, job: ActiveJob, verdict: Verdict) -> None:
         """Remember a move that did not help: neither this gang nor others of its kind are moved for it again."""
@@ -67,35 +73,37 @@ class Migration:
         """Free GPUs take over turns and, once nobody waits any more, packed jobs. Without any, the highest group
         hands a turn to the lowest."""
         found = _high(draft)
-        hopeful = [wanted for wanted in found if _roomy(draft, wanted) or draft.servers.steepest(wanted) > 1]
+        hopeful = {peers.wanted: peers for peers in found if _roomy(draft, peers) or peers.steepest > 1}
         for first in sorted(hopeful):
-            if self._lower(draft, first, overloaded):  # who moves gives room to others, of whatever class
-                for wanted in sorted(found):
-                    if wanted >= first:
-                        self._lower_more(draft, wanted, overloaded, _MOVES - (wanted == first))
+            if self._lower(draft, hopeful[first], overloaded):  # who moves gives room to others, of whatever class
+                for peers in sorted(found, key=_wanted):
+                    if peers.wanted >= first:
+                        self._lower_more(draft, peers, overloaded, _MOVES - (peers.wanted == first))
                 return
 
-    def _lower_more(self, draft: Draft, wanted: Class, overloaded: bool, most: int) -> None:
+    def _lower_more(self, draft: Draft, peers: Peers, overloaded: bool, most: int) -> None:
         for _ in range(most):
-            if not self._lower(draft, wanted, overloaded):
+            if not self._lower(draft, peers, overloaded):
                 return
 
-    def _lower(self, draft: Draft, wanted: Class, overloaded: bool) -> bool:
-        servers = draft.servers
-        room = _roomy(draft, wanted)
-        if not room and servers.steepest(wanted) < 2:
+    def _lower(self, draft: Draft, peers: Peers, overloaded: bool) -> bool:
+        servers, wanted = draft.servers, peers.wanted
+        room, target = _roomy(draft, peers), None
+        if room and not peers.choosy:
+            target = _near(draft, peers, peers.demand)
+        if target is None and not (room and peers.choosy) and peers.steepest < 2:
             return False  # whoever takes turns: nobody has two fewer
-        found = self._who_takes_turns(draft, wanted)
+        found = self._who_takes_turns(draft, peers)
         if found is None:
-            job, turns = (self._packed(draft, wanted) if room and not overloaded else None), 0
+            job, turns = (self._packed(draft, peers) if room and not overloaded else None), 0
         else:
             job, turns = found
         if job is None:
             return False
-        demand = Demand(wanted.gpus, wanted.gpu_type, job.demand.where)
-        target = _near(draft, wanted, demand) if room else None
+        if room and peers.choosy:
+            target = _near(draft, peers, Demand(wanted.gpus, wanted.gpu_type, job.demand.where))
         if target is None and turns:
-            lowest = servers.lowest(wanted, job.demand)
+            lowest = servers.lowest(peers, job.demand)
             if lowest is not None and turns - lowest[0] >= 2:
                 target = lowest[1].placement
         if target is None:
@@ -103,9 +111,9 @@ class Migration:
         draft.migrate(job, target)
         return True
 
-    def _who_takes_turns(self, draft: Draft, wanted: Class) -> tuple[ActiveJob, int] | None:
+    def _who_takes_turns(self, draft: Draft, peers: Peers) -> tuple[ActiveJob, int] | None:
         """A job of one of the highest groups that can be moved, and the turns there."""
-        for group in islice(draft.servers.sliced(wanted), _MOVES):
+        for group in draft.servers.sliced(peers, _MOVES):
             job = self._last_turn(draft, group)
             if job is not None:
                 return job, len(group.turns)
@@ -119,9 +127,9 @@ class Migration:
                 return draft.view.job(turn[-1])
         return None
 
-    def _packed(self, draft: Draft, wanted: Class) -> ActiveJob | None:
+    def _packed(self, draft: Draft, peers: Peers) -> ActiveJob | None:
         """Packing is for overload: where there is room again, who was packed gets GPUs of its own."""
-        for _, job_id in draft.servers.packed.get(wanted, ()):
+        for _, job_id in peers.packed:
             if self._movable(draft, job_id):
                 return draft.view.job(job_id)
         return None
@@ -131,17 +139,30 @@ class Migration:
     def bring_together(self, draft: Draft) -> None:
         """Gangs that are apart go where they are closer, if they have been measured where they are."""
         memory = draft.memory
+        if not memory.apart_first:
+            return
+        turns = len(memory.apart_first) > _MOVES
+        # That nothing is closer holds until other GPUs are free; of a plan that has changed them nothing is kept.
+        seen = -1 if draft.plan else draft.free.changes
         for _, job_id in memory.apart_first[:_MOVES]:
             job = draft.view.job(job_id)
             group = draft.groups.of(job_id)
             if _name(job) in memory.no_use or len(group) > 1 or group.placement.gpus != job.gpus:
                 self.forget(memory, job_id)
                 continue
-            _note_apart(memory, job_id)  # behind the others, which have their turn at the next event
-            if self._movable(draft, job_id) and (target := self._closer(draft, job, group)) is not None:
-                before = memory.alone.pop(job_id)
-                draft.migrate(job, target)
-                self.watch.watch(memory, job_id, draft.now, Check(before=before), before)
+            if turns:
+                _note_apart(memory, job_id)  # behind the others, which have their turn at the next event
+            if self._nothing_closer.get(job_id) == seen or not self._movable(draft, job_id):
+                continue
+            target = self._closer(draft, job, group)
+            if target is None:
+                if not draft.plan:
+                    self._nothing_closer[job_id] = seen
+                continue
+            before = memory.alone.pop(job_id)
+            draft.migrate(job, target)
+            seen = -1
+            self.watch.watch(memory, job_id, draft.now, Check(before=before), before)
 
     @staticmethod
     def _closer(draft: Draft, job: ActiveJob, group: Group) -> Placement | None:
@@ -216,12 +237,13 @@ class Migration:
         return None
 
 
-def _high(draft: Draft) -> list[Class]:
+def _high(draft: Draft) -> list[Peers]:
     """Classes of which some take turns or are packed."""
-    found = [wanted for wanted, groups in draft.servers.high.items() if groups]
-    if draft.memory.packed:
-        found += [wanted for wanted, jobs in draft.servers.packed.items() if jobs and wanted not in found]
-    return found
+    return [peers for peers in draft.servers.peers if peers.high or peers.packed]
+
+
+def _wanted(peers: Peers) -> Class:
+    return peers.wanted
 
 
 def _gang_waits(draft: Draft) -> bool:
@@ -231,20 +253,21 @@ def _gang_waits(draft: Draft) -> bool:
     return False
 
 
-def _near(draft: Draft, wanted: Class, demand: Demand) -> Placement | None:
+def _near(draft: Draft, peers: Peers, demand: Demand) -> Placement | None:
     """Free GPUs on as few servers as the job needs. That there are none holds until others are free; of a plan that has
     changed them nothing is kept."""
     lasts = demand.where is None and not draft.plan
-    if lasts and draft.servers.cramped.get(wanted) == draft.free.changes:
+    if lasts and peers.cramped == draft.free.changes:
         return None
     found = on_free_gpus(draft.free, draft.servers, demand, near=True)
     if lasts and found is None:
-        draft.servers.cramped[wanted] = draft.free.changes
+        peers.cramped = draft.free.changes
     return found
 
 
-def _roomy(draft: Draft, wanted: Class) -> bool:
+def _roomy(draft: Draft, peers: Peers) -> bool:
     """Whether as many GPUs are free as a job of the class has."""
+    wanted = peers.wanted
     return draft.free.pools[wanted.gpu_type].total >= wanted.gpus
 
 

@@ -13,7 +13,7 @@ from dally.core.sharing import Group
 from dally.policies.gandiva.draft import Draft, Moment
 from dally.policies.gandiva.introspection import Introspection, Verdict
 from dally.policies.gandiva.memory import Check, Class, Pair, Trial
-from dally.policies.gandiva.servers import class_of
+from dally.policies.gandiva.peers import Peers, Profiled
 
 _LOOK_AT: Final = 8  # jobs of lowest utilisation that are tried as movers and as hosts: bounds the cost of one event
 
@@ -41,27 +41,27 @@ class Packing:
         """Somebody came, went, was profiled or is in another turn: who of these jobs can be packed now."""
         if group:
             found = self.index(moment, group)
-            moment.servers.changed(found)
-            _look_again(moment, found)
+            found.changed()
+            _look_again(moment, found.wanted)
 
-    def index(self, moment: Moment, group: Group) -> Class:
+    def index(self, moment: Moment, group: Group) -> Peers:
         """Ready is who is profiled, alone in its turn, not grown."""
-        found = moment.servers.class_of(group)
-        ready, alone, grown = moment.ready, moment.memory.alone, group.placement.gpus != found.gpus
+        size = moment.servers.size(group)
+        found = moment.servers.of(moment.servers.gpu_type(group.placement), size)
+        ready, alone, grown = moment.ready, moment.memory.alone, group.placement.gpus != size
         for turn in group.turns:
             for job_id in turn:
                 if grown or len(turn) > 1 or job_id not in alone:
                     ready.drop(job_id)
                 elif not ready.has(found, job_id):  # its utilisation stays what it is
-                    job = moment.view.job(job_id)
-                    ready.put(found, (self.watch.utilization(job), job.number, job_id))
+                    ready.put(found, moment.view.job(job_id))
         return found
 
     def end_trial(self, moment: Moment, job_id: str) -> bool:
         """Judged, or one of the two is gone and there is nothing to judge. False where there was no trial."""
-        trial = moment.memory.trials.pop(job_id, None)
-        if trial is None:
+        if job_id not in moment.memory.trials:
             return False
+        trial: Trial = moment.memory.trials.pop(job_id)
         moment.memory.trials.pop(trial.partner, None)
         moment.servers.keep_turn(trial.placement, -1)
         for each in (job_id, trial.partner):
@@ -89,7 +89,8 @@ class Packing:
         tried = False
         for wanted in list(draft.memory.look_again):
             waits = self._waits(draft, wanted)
-            if (waits or draft.servers.takes_turns(wanted)) and self._pack(draft, wanted, waits):
+            peers = draft.servers.of(wanted.gpu_type, wanted.gpus)
+            if (waits or draft.servers.takes_turns(peers)) and self._pack(draft, peers, waits):
                 tried = True
             else:
                 draft.memory.look_again.discard(wanted)
@@ -100,9 +101,9 @@ class Packing:
         """Jobs wait: their classes are overloaded."""
         for demand in demands:
             for gpu_type in (demand.gpu_type,) if demand.gpu_type else draft.view.topology.gpu_types:
-                wanted = class_of(gpu_type, demand.gpus)
-                if wanted not in draft.servers.in_vain and draft.ready.of(wanted):
-                    _look_again(draft, wanted)
+                peers = draft.servers.of(gpu_type, demand.gpus)
+                if not peers.in_vain and draft.ready.count(peers):
+                    _look_again(draft, peers.wanted)
 
     @staticmethod
     def _waits(draft: Draft, wanted: Class) -> bool:
@@ -113,14 +114,15 @@ class Packing:
                 return True
         return False
 
-    def _pack(self, draft: Draft, wanted: Class, waits: bool) -> bool:
-        ready = draft.ready.of(wanted)
-        first = ready[:_LOOK_AT]
+    def _pack(self, draft: Draft, peers: Peers, waits: bool) -> bool:
+        first = draft.ready.first(peers, _LOOK_AT)
+        if not waits and not _any_takes_turns(draft, first):
+            return False  # they have their GPUs to themselves and nobody wants them
         candidates = [_Candidate(draft, entry[2], self.limit) for entry in first if draft.may_touch(entry[2])]
-        if len(ready) > 1 and self._pack_any(draft, candidates, wanted.gpu_type, waits):
+        if len(first) > 1 and self._pack_any(draft, candidates, peers.wanted.gpu_type, waits):
             return True
         if waits and len(candidates) == len(first):  # and nobody else comes into question before something changes
-            draft.servers.in_vain[wanted] = True
+            peers.find_vain()
         return False
 
     def _pack_any(self, draft: Draft, candidates: list[_Candidate], gpu_type: str, waits: bool) -> bool:
@@ -167,6 +169,13 @@ class Packing:
         for job in (mover, host):
             draft.ready.drop(job.id)
         self.refresh(draft, left)
+
+
+def _any_takes_turns(draft: Draft, profiled: Sequence[Profiled]) -> bool:
+    for entry in profiled:  # noqa: SIM110 - a generator costs
+        if draft.groups.of(entry[2]).sliced:
+            return True
+    return False
 
 
 def _look_again(moment: Moment, wanted: Class) -> None:

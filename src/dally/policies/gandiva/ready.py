@@ -1,45 +1,65 @@
-"""Jobs that could be packed: profiled, alone in their turn, not grown; of each class by utilisation."""
+"""Jobs that could be packed: profiled, alone in their turn, not grown; of each class by utilisation.
+
+What a job's utilisation is, is worked out when it matters: of most jobs the least that it can be shows that others come
+before them.
+"""
 
 from __future__ import annotations
 
-from dally.core.memory import Draft, Order, Table
-from dally.policies.gandiva.memory import Class
-from dally.policies.gandiva.servers import ByClass, Servers
+from dally.core.active import ActiveJob
+from dally.core.memory import Draft, Order
+from dally.core.policy import View
+from dally.policies.gandiva.introspection import Introspection
+from dally.policies.gandiva.peers import Index, Peers, Profiled
 
-Entry = tuple[float, int, str]  # utilisation, arrival, job
+
+class _Place:
+    """Where a job that could be packed stands: among whom, in which of their orders, as what."""
+
+    __slots__ = ("entry", "order", "peers")
+
+    def __init__(self, peers: Peers, order: Order[Profiled], entry: Profiled) -> None:
+        self.peers, self.order, self.entry = peers, order, entry
 
 
 class Ready:
     """An index on the memory's draft: it follows from the groups and the profiles."""
 
-    def __init__(self, draft: Draft, servers: Servers) -> None:
-        self._servers = servers
-        self._of: ByClass[Entry] = ByClass(draft)
-        self._entry: Table[str, tuple[Class, Entry]] = Table(draft)
+    def __init__(self, view: View, draft: Draft, watch: Introspection) -> None:
+        self._view, self._watch = view, watch
+        self._places: Index[str, _Place] = Index(draft)
 
-    def of(self, wanted: Class) -> Order[Entry]:
-        return self._of[wanted]
+    @staticmethod
+    def count(peers: Peers) -> int:
+        """How many of a class could be packed."""
+        return len(peers.profiled) + len(peers.unread)
 
-    def has(self, wanted: Class, job_id: str) -> bool:
+    def first(self, peers: Peers, most: int) -> list[Profiled]:
+        """Those of a class that use their GPUs least: utilisation, arrival, job."""
+        profiled, unread = peers.profiled, peers.unread
+        while unread and (len(profiled) < most or unread[0][0] <= profiled[most - 1][0]):
+            entry = unread[0]
+            job_id: str = entry[2]
+            unread.remove(entry)
+            self._add(peers, profiled, (self._watch.utilization(self._view.job(job_id)), entry[1], job_id))
+        return profiled[:most]
+
+    def has(self, peers: Peers, job_id: str) -> bool:
         """Whether the job is among those of this class."""
-        known = self._entry.get(job_id)
-        return known is not None and known[0] == wanted
+        known = self._places.get(job_id)
+        return known is not None and known.peers is peers  # objects
 
-    def put(self, wanted: Class, entry: Entry) -> None:
-        known = self._entry.get(entry[2])
-        if known is not None:
-            if known == (wanted, entry):
-                return
-            self._take_out(*known)
-        self._of[wanted].add(entry)
-        self._entry[entry[2]] = wanted, entry
-        self._servers.changed(wanted)
+    def put(self, peers: Peers, job: ActiveJob) -> None:
+        self.drop(job.id)
+        self._add(peers, peers.unread, (self._watch.least_utilization(job), job.number, job.id))
+        peers.changed()
+
+    def _add(self, peers: Peers, order: Order[Profiled], entry: Profiled) -> None:
+        order.add(entry)
+        self._places.put(entry[2], _Place(peers, order, entry))
 
     def drop(self, job_id: str) -> None:
-        known = self._entry.pop(job_id, None)
+        known = self._places.take(job_id)
         if known is not None:
-            self._take_out(*known)
-
-    def _take_out(self, wanted: Class, entry: Entry) -> None:
-        self._of[wanted].remove(entry)
-        self._servers.changed(wanted)  # others come into question instead
+            known.order.remove(known.entry)
+            known.peers.changed()  # others come into question instead

@@ -6,38 +6,16 @@ follows from them is indexed here, on the memory's draft; only the affinities de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import Generic, TypeVar, cast
+from typing import cast
 
-from dally.core.memory import Draft, Order, Table
+from dally.core.memory import Table
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.policy import View
 from dally.core.shape import broken
 from dally.core.sharing import Group
 from dally.policies.gandiva.memory import Class, GandivaMemory
-
-V = TypeVar("V")
-
-
-@lru_cache(maxsize=4096)
-def class_of(gpu_type: str, gpus: int) -> Class:
-    """Equal ones are one object: whoever looks them up sees that they are the same, and need not compare them."""
-    return Class(gpu_type, gpus)
-
-
-class ByClass(dict[Class, Order[V]], Generic[V]):
-    """An order for each class; an empty one is as good as none."""
-
-    def __init__(self, draft: Draft) -> None:
-        super().__init__()
-        self._draft = draft
-
-    def __missing__(self, wanted: Class) -> Order[V]:
-        made: Order[V] = Order(self._draft)
-        self[wanted] = made
-        return made
+from dally.policies.gandiva.peers import Index, Listed, Peers, listed
 
 
 class Servers:
@@ -54,43 +32,41 @@ class Servers:
         sizes = {kind: [m.gpus for m in machines if m.gpu_type == kind] for kind in view.topology.gpu_types}
         self._largest = {kind: max(gpus) for kind, gpus in sizes.items()}
         self.smallest = {kind: min(gpus) for kind, gpus in sizes.items()}  # GPUs of the smallest server
-        self.classes: ByClass[tuple[int, Placement]] = ByClass(draft)  # (turns, GPUs) where servers are for the class
-        self.packed: ByClass[tuple[int, str]] = ByClass(draft)  # (order, job) of jobs packed beside another
-        self.high: Table[Class, int] = Table(draft)  # how many of them have more than one turn
-        self._listed: Table[Placement, tuple[Class, int]] = Table(draft)  # under which turns a group is in `classes`
-        self._kept: Table[Placement, int] = Table(draft)  # turns kept for jobs on trial, should it be undone
-        self._where: Table[str, Placement] = Table(draft)  # on which GPUs a job was counted
-        self._affine: Table[int, int] = Table(draft)  # size → bit set of servers; 0: for none yet
-        # classes in which nobody can be packed, though somebody waits, and nothing has changed since that was seen
-        self.in_vain: Table[Class, bool] = Table(draft)
-        self.cramped: dict[Class, int] = {}  # no free GPUs are near enough for such a gang, by `FreeGpus.changes`
+        self._kinds = [machine.gpu_type for machine in machines]
+        self._packed = memory.packed
+        self.peers: list[Peers] = []  # of all classes there have been
+        self._of: dict[str, dict[int, Peers]] = {}  # the same by GPU type and size
+        self._listed: Index[Placement, Listed] = Index(draft)  # as what a group is listed among its peers
+        self._kept: Index[Placement, int] = Index(draft)  # turns kept for jobs on trial, should it be undone
+        self._where: Index[str, Placement] = Index(draft)  # on which GPUs a job was counted
+        self._affine: Index[int, int] = Index(draft)  # size → bit set of servers; 0: for none yet
         self._build()
 
     def _build(self) -> None:
         """From who is where, and from what is remembered."""
         memory, groups = self._memory, self.view.groups
-        for trial in memory.trials.values():
-            self._kept[trial.placement] = self._kept.get(trial.placement, 0) + 1
-        for placement, both in list(self._kept.items()):
-            self._kept[placement] = both // 2  # both of a pair have a note of their trial
+        for job_id, trial in memory.trials.items():
+            if job_id < trial.partner:  # both of a pair have a note of their trial
+                self._kept.put(trial.placement, (self._kept.get(trial.placement) or 0) + 1)
         for machine in range(len(self.view.topology.machines)):
             found = _mostly(self._held(machine, None), self.affinity(machine))
             if found != self.affinity(machine):  # the cluster is another one than it was
                 self._affinity[machine] = found
-            self._affine[found] = self._affine.get(found, 0) | 1 << machine
+            self._affine.put(found, self.affine(found) | 1 << machine)
         for group in groups:
-            self._list(group.placement)
+            self._list(group.placement, group)
             for member in group.members:
-                self._where[member] = group.placement
+                self._where.put(member, group.placement)
+                self._note_choosy(member, group.placement)
                 if member in memory.packed and group.placement.slices:
-                    self.packed[self._own_class(member, group.placement)].add((memory.packed[member], member))
+                    self._own_peers(member, group.placement).packed.add((memory.packed[member], member))
 
     # --- what is asked ------------------------------------------------------------------------------------
 
     @property
     def idle(self) -> int:
         """Bit set of servers that no job has a GPU of."""
-        return self._affine.get(0, 0)
+        return self._affine.get(0) or 0
 
     def affinity(self, machine: int) -> int:
         """Size of the jobs it is for; 0: none yet."""
@@ -98,7 +74,7 @@ class Servers:
 
     def affine(self, size: int) -> int:
         """Bit set of the servers for jobs of this size."""
-        return self._affine.get(size, 0)
+        return self._affine.get(size) or 0
 
     def fewest(self, gpu_type: str, size: int) -> int:
         """How many servers a gang needs at least."""
@@ -110,32 +86,41 @@ class Servers:
 
     def gpu_type(self, placement: Placement) -> str:
         """None, as text, where all its machines were taken out of the cluster."""
-        return self.view.topology.machines[placement.slices[0][0]].gpu_type if placement.slices else ""
+        slices = placement.slices
+        return self._kinds[slices[0][0]] if slices else ""
 
     def size(self, group: Group) -> int:
         """Of the group's jobs as submitted; grown ones hold more."""
         return self.view.job(group.turns[0][0]).gpus
 
-    def class_of(self, group: Group) -> Class:
-        return class_of(self.gpu_type(group.placement), self.size(group))
+    def of(self, gpu_type: str, size: int) -> Peers:
+        """Jobs of a class."""
+        sizes = self._of.get(gpu_type)
+        if sizes is None:
+            sizes = self._of[gpu_type] = {}
+        found = sizes.get(size)
+        if found is None:
+            found = sizes[size] = Peers(self._memory.draft, Class(gpu_type, size))
+            self.peers.append(found)
+        return found
+
+    def peers_of(self, group: Group) -> Peers:
+        """Those of its class, itself among them."""
+        return self.of(self.gpu_type(group.placement), self.size(group))
 
     def turns(self, group: Group) -> int:
         """Turns on these GPUs, with those that are kept for jobs on trial."""
-        return len(group.turns) + self._kept.get(group.placement, 0)
+        return len(group.turns) + (self._kept.get(group.placement) or 0)
 
-    def lowest(self, wanted: Class, demand: Demand) -> tuple[int, Group] | None:
+    def lowest(self, peers: Peers, demand: Demand) -> tuple[int, Group] | None:
         """Turns and group with the fewest turns on servers of this affinity, on GPUs where such a gang may be."""
-        listed = self.classes.get(wanted)
-        if not listed:
-            return None
-        if demand.where is None or not demand.bound:
-            return self._entry(listed[0])
-        return next((self._entry(entry) for entry in listed if self.may_be_on(entry[1], demand)), None)
-
-    def steepest(self, wanted: Class) -> int:
-        """By how many turns groups of the class differ at most."""
-        listed = self.classes.get(wanted)
-        return listed[-1][0] - listed[0][0] if listed else 0
+        for entry in peers.groups:
+            placement: Placement = entry[3]
+            if demand.where is None or not demand.bound or self.may_be_on(placement, demand):
+                group = self.view.groups.at(placement)
+                assert group is not None
+                return entry[0], group
+        return None
 
     def any_part(self, within: str | None) -> bool:
         """Whether any GPUs of one server are inside one domain of a level."""
@@ -149,25 +134,21 @@ class Servers:
         inside = within is None or placement.level(topology) <= topology.level_index(within)
         return inside and broken(topology, demand, placement) is None
 
-    def sliced(self, wanted: Class) -> Iterator[Group]:
+    def sliced(self, peers: Peers, most: int) -> list[Group]:
         """Groups of the class whose jobs take turns, the highest first."""
-        for entry in reversed(self.classes.get(wanted, ())):
-            if entry[0] == 1:
-                return
-            group = self._entry(entry)[1]
-            if group.sliced:
-                yield group
+        found: list[Group] = []
+        listed = peers.groups
+        for at in range(len(listed) - 1, len(listed) - 1 - peers.high, -1):
+            group = self.view.groups.at(listed[at][3])
+            if group is not None and group.sliced:
+                found.append(group)
+                if len(found) == most:
+                    break
+        return found
 
-    def takes_turns(self, wanted: Class) -> bool:
+    def takes_turns(self, peers: Peers) -> bool:
         """Whether jobs of any group of the class do."""
-        for _ in self.sliced(wanted):
-            return True
-        return False
-
-    def _entry(self, entry: tuple[int, Placement]) -> tuple[int, Group]:
-        group = self.view.groups.at(entry[1])
-        assert group is not None
-        return entry[0], group
+        return peers.high > 0 and len(self.sliced(peers, 1)) > 0
 
     def up(self, placement: Placement) -> bool:
         """Whether all of its servers are there."""
@@ -178,17 +159,18 @@ class Servers:
 
     def entered(self, job_id: str, placement: Placement) -> None:
         """The job is on these GPUs now."""
-        self._where[job_id] = placement
+        self._where.put(job_id, placement)
+        self._note_choosy(job_id, placement)
         self.recount(placement)
 
     def left(self, job_id: str, *, for_good: bool = True) -> Placement | None:
         """The job is off its GPUs; which they were, None where it held none."""
         placement = self._where.get(job_id)
         if placement is None:
-            self._memory.packed.pop(job_id, None)
+            self._packed.pop(job_id, None)
             return None
         if for_good:
-            del self._where[job_id]
+            self._where.take(job_id)
         self._unpacked(job_id, placement)
         self.recount(placement)
         return placement
@@ -196,103 +178,109 @@ class Servers:
     def recount(self, placement: Placement) -> None:
         """Somebody came to these GPUs, left them or is in another turn: what that does to their servers."""
         group = self.view.groups.at(placement)
+        size = 0 if group is None else self.size(group)
         for machine, mask in placement.slices:
             before = self.affinity(machine)
             held = self._held(machine, group)
             after = _mostly(held, before)
             if group is not None:  # counted anew: what is left without it decides where there are equals
-                size = self.size(group)
                 held[size] = held.get(size, 0) + len(group.turns) * gpus_in(mask)
                 after = _mostly(held, after)
             if after != before:
                 self._change(machine, before, after)
-        self._list(placement)
-        if group is not None and self.in_vain:
-            self.changed(self.class_of(group))
-        for turn in group.turns if group is not None and self._memory.packed else ():
-            if len(turn) == 1:  # who was packed beside it is gone
-                self._unpacked(turn[0], placement)
+        self._list(placement, group)
+        if group is None:
+            return
+        self.of(self.gpu_type(placement), size).changed()
+        if self._packed:
+            for turn in group.turns:
+                if len(turn) == 1:  # who was packed beside it is gone
+                    self._unpacked(turn[0], placement)
 
     def relist(self, machine: int) -> None:
         """The server went or came back: nobody is sent to one that is down."""
         for group in self.view.groups.on(machine):
-            self._list(group.placement)
+            self._list(group.placement, group)
+
+    def _note_choosy(self, job_id: str, placement: Placement) -> None:
+        if self.view.job(job_id).demand.where is not None:
+            self._own_peers(job_id, placement).choosy = True
 
     def note_packed(self, job_id: str) -> None:
         """The job came to run beside another: it is the one to leave when there is room again."""
-        if job_id not in self._memory.packed:
-            order = self._memory.packed[job_id] = self._memory.next()
-            self.packed[self._own_class(job_id, self.view.groups.of(job_id).placement)].add((order, job_id))
+        if job_id not in self._packed:
+            order = self._packed[job_id] = self._memory.next()
+            self._own_peers(job_id, self.view.groups.of(job_id).placement).packed.add((order, job_id))
 
     def _unpacked(self, job_id: str, placement: Placement) -> None:
-        order = self._memory.packed.pop(job_id, None)
-        if order is not None:
-            self.packed[self._own_class(job_id, placement)].discard((order, job_id))
+        if job_id in self._packed:
+            order = self._packed.pop(job_id)
+            self._own_peers(job_id, placement).packed.discard((order, job_id))
 
-    def _own_class(self, job_id: str, placement: Placement) -> Class:
-        return class_of(self.gpu_type(placement), self.view.job(job_id).gpus)
+    def _own_peers(self, job_id: str, placement: Placement) -> Peers:
+        return self.of(self.gpu_type(placement), self.view.job(job_id).gpus)
 
     def keep_turn(self, placement: Placement, count: int) -> None:
         """Keep so many turns more for jobs whose packing on these GPUs is on trial; a negative number: fewer."""
-        kept = self._kept.get(placement, 0) + count
+        kept = (self._kept.get(placement) or 0) + count
         if kept > 0:
-            self._kept[placement] = kept
+            self._kept.put(placement, kept)
         else:
-            self._kept.pop(placement, None)
-        self._list(placement)
+            self._kept.take(placement)
         group = self.view.groups.at(placement)
+        self._list(placement, group)
         if group is not None:
-            self.changed(self.class_of(group))
+            self.peers_of(group).changed()
 
-    def changed(self, wanted: Class) -> None:
-        """Who has which GPUs, who is profiled there or how many turns they have: a pair may be possible by now."""
-        if wanted in self.in_vain:
-            del self.in_vain[wanted]
-
-    def _list(self, placement: Placement) -> None:
+    def _list(self, placement: Placement, group: Group | None) -> None:
         """Put the group where arrivals of its class look for it: only on servers for its size, and never grown."""
-        group = self.view.groups.at(placement)
-        entry: tuple[Class, int] | None = None
-        fits = group is not None and placement.gpus == self.size(group) == self.affinity(placement.slices[0][0])
-        if group is not None and fits and self.up(placement):
-            entry = class_of(self.gpu_type(placement), placement.gpus), self.turns(group)
+        turns = 0  # not at all
+        if group is not None:
+            size = self.size(group)
+            if placement.gpus == size and self.affinity(placement.slices[0][0]) == size and self.up(placement):
+                turns = self.turns(group)
         known = self._listed.get(placement)
-        if known == entry:
+        before: int = 0 if known is None else known[0]
+        if before == turns:
             return
+        peers = self.of(self.gpu_type(placement), placement.gpus)
         if known is not None:
-            wanted, turns = known
-            self.classes[wanted].remove((turns, placement))
-            if turns > 1:
-                self.high[wanted] -= 1
-        if entry is None:
-            del self._listed[placement]
+            peers.unlist(known)
+        if turns:
+            entry = listed(turns, placement)
+            peers.list(entry)
+            self._listed.put(placement, entry)
         else:
-            wanted, turns = self._listed[placement] = entry
-            self.classes[wanted].add((turns, placement))
-            if turns > 1:
-                self.high[wanted] = self.high.get(wanted, 0) + 1
+            self._listed.take(placement)
 
     def _held(self, machine: int, but: Group | None) -> dict[int, int]:
         """GPUs × turns on a server by size of job, without those of one group."""
         held: dict[int, int] = {}
+        last, together = 0, 0  # mostly they are of one size
         for group in self.view.groups.on(machine):
             if group is not but:  # objects
                 size = self.size(group)
                 for server, mask in group.placement.slices:
                     if server == machine:
-                        held[size] = held.get(size, 0) + len(group.turns) * gpus_in(mask)
+                        if size != last:
+                            if together:
+                                held[last] = held.get(last, 0) + together
+                            last, together = size, 0
+                        together += len(group.turns) * gpus_in(mask)
                         break
+        if together:
+            held[last] = held.get(last, 0) + together
         return held
 
     def _change(self, machine: int, before: int, after: int) -> None:
         """The server is for jobs of another size from now on."""
         self._affinity[machine] = after
         bit = 1 << machine
-        self._affine[before] = self._affine.get(before, 0) & ~bit
-        self._affine[after] = self._affine.get(after, 0) | bit
+        self._affine.put(before, self.affine(before) & ~bit)
+        self._affine.put(after, self.affine(after) | bit)
         for group in self.view.groups.on(machine):
             if group.placement.slices[0][0] == machine:
-                self._list(group.placement)
+                self._list(group.placement, group)
 
 
 def _mostly(held: dict[int, int], before: int) -> int:

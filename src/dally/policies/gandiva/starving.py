@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -22,10 +23,10 @@ class Starvation:
     def __init__(self, age: float, slicing: bool) -> None:
         self.age, self.slicing = age, slicing
 
-    def next_look(self, draft: Draft) -> float | None:
+    def next_look(self, draft: Draft) -> float:
         """When the next head is old enough, of those that are not yet."""
         times = [job.last_change + self.age for job in self._heads(draft)]
-        return min((time for time in times if time > draft.now), default=None)
+        return min((time for time in times if time > draft.now), default=math.inf)
 
     @staticmethod
     def _heads(draft: Draft) -> Iterator[ActiveJob]:
