@@ -25,7 +25,7 @@ from dally.policies.dally.behind import settled
 from dally.policies.dally.forecast import Forecast
 from dally.policies.dally.keeping import Kept
 from dally.policies.dally.offered import Offer
-from dally.policies.dally.taking import Best, able_to_open, fewest_lost
+from dally.policies.dally.taking import Best, Machines, fewest_lost
 from dally.policies.dally.telling import tell
 from dally.policies.dally.waiting import Declined, Waiting
 from dally.policies.greedy import waits_for_gpus
@@ -240,14 +240,15 @@ class Dealing:
         level, behind = self.tiers.own + tier, self.rules.behind
         best = Best()
         for kind in kinds:
+            able = behind.could_open(free, job.gpus, kind, level, least, self.forecast)
+            if not able:
+                continue
             losers = Losers(self, job, least, tier)
-            holders = behind.holders(free, job.gpus, kind, level, least, self.forecast, losers)
-            if holders is not None:
-                fewest_lost(best, free, job.gpus, kind, level, holders.able, holders)
-            elif behind.may_open(free, job.gpus, kind, level, least):
-                able = able_to_open(free.pools[kind], behind.held.pools[kind], job.gpus, level)
+            if tier:
                 victims = behind.hindmost(self.forecast, least, losers)
                 fewest_lost(best, free, job.gpus, kind, level, able, victims)
+            else:
+                Machines(best, behind, self.forecast, least, losers).choose(free, job.gpus, kind, able)
         if best.chosen is not None:
             return self._evict_for(free, job, best.chosen, tier)
         if not self.evicted:
@@ -375,6 +376,18 @@ class Losers:
             return False
         if dealing.costly and size <= self._least + dealing.weight(victim.gpus) * dealing.price(victim):
             return False
+        return self._starves() or dealing.poles.may_lose_gpus(victim, job, self._need)
+
+    def everybody(self) -> bool:
+        """Whether all of them may, whoever they are."""
+        dealing = self._dealing
+        if dealing.costly or dealing.evicted:
+            return False
+        return self._starves() or not dealing.poles.runs()
+
+    def _starves(self) -> bool:
+        """Whether the job does; how long it needs is worked out beside."""
         if self._need < 0:
+            dealing, job = self._dealing, self._job
             self._starved, self._need = dealing._starved(job), dealing.forecast.run_time_at(job, self._tier)
-        return self._starved or dealing.poles.may_lose_gpus(victim, job, self._need)
+        return self._starved
