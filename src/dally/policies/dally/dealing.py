@@ -41,7 +41,7 @@ LOOKAHEAD: Final = 8  # jobs of one demand asked per plan; those behind them hav
 # what makes GPUs free, or jobs that may lose theirs
 _FREES: Final = frozenset({ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted,
                            ev.MachineUp, ev.MachinesChanged, ev.LeaseEnded})  # fmt: skip
-Head = tuple[float, float, tuple[float, ...], int, int, Bucket]  # its key; where it is in which bucket
+Head = tuple[float, int, int, Bucket]  # its place in the order, and its number; where it is in which bucket
 
 
 @lru_cache(maxsize=4096)
@@ -112,7 +112,7 @@ class Dealing:
         heapify(heads)
         asked: dict[Demand, int] = {}
         while heads:
-            first, _, _, _, at, bucket = heappop(heads)
+            first, _, at, bucket = heappop(heads)
             job = bucket.job(at)
             if job.id not in started:
                 answer = self._answer(free, job, first)
@@ -145,13 +145,13 @@ class Dealing:
 
     def _head(self, bucket: Bucket, at: int) -> Head:
         """A waiting job with its place in the order, as so many wait."""
-        first, then, tie, number = bucket.key(at, self.now)
-        job = bucket.job(at)
+        job, now = bucket.job(at), self.now
         if self.forecast.declares(job):
-            first *= self.weight(job.gpus)
+            base: float = bucket.entries[at][0]
+            first = (base + bucket.slope * now) * self.weight(job.gpus)
         else:
-            first = self._aged(job)
-        return (first, then, tie, number, at, bucket)
+            first = self._aged(job, False)
+        return (first, job.number, at, bucket)
 
     def weight(self, gpus: int) -> float:
         return order.weight(gpus, self.queue, self.rules.breadth)
@@ -220,14 +220,14 @@ class Dealing:
         """Seconds that taking its GPUs away costs, where that is to count."""
         return self.view.price(job) if self.costly else 0.0
 
-    def _aged(self, job: ActiveJob) -> float:
+    def _aged(self, job: ActiveJob, declares: bool) -> float:
         return order.aged(self.forecast.size(job), job.starvation(self.now), job.gpus, self.weight(job.gpus),
-                          self.rules.breadth, self.forecast.declares(job))  # fmt: skip
+                          self.rules.breadth, declares)  # fmt: skip
 
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, offer: Offer, place: float) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room. `place`: in
         the order, as it was asked; of who declares its work, what is believed may have become another since."""
-        least = MARGIN * max(0.0, self._aged(job) if self.forecast.declares(job) else place)
+        least = MARGIN * max(0.0, self._aged(job, True) if self.forecast.declares(job) else place)
         if self._most_behind() <= least:
             return None
         tier = offer.wanted
