@@ -23,6 +23,7 @@ from dally.core.ranking import Entry
 from dally.policies.dally import order
 from dally.policies.dally.bounds import Alike, Bound, Here, any_of
 from dally.policies.dally.forecast import Forecast
+from dally.policies.dally.offered import Offer
 from dally.policies.dally.taking import Live, Victims, free_by_domain
 from dally.policies.dally.tiers import Tiers
 
@@ -40,18 +41,21 @@ Behindhand = tuple[float, int, Bound]  # less what it has left, as it weighs, an
 class Apart:
     """Running gangs of one class that could be nearer together."""
 
-    __slots__ = ("_least", "_machines", "_tier", "demand", "jobs")
+    __slots__ = ("_least", "_machines", "_tier", "demand", "jobs", "offer")
 
     def __init__(self, demand: Demand, tier: int, machines: int, least: int) -> None:
         self.demand, self._tier, self._machines = demand, tier, machines
         self._least = least  # machines that such a gang needs, were everything free
         self.jobs: dict[str, ActiveJob] = {}
+        self.offer: Offer | None = None  # to all of them; None: nobody has asked yet
 
-    def nearer_at(self, room: int) -> bool:
+    def nearer_at(self, room: int, tiers: Tiers, free: FreeGpus) -> bool:
         """Whether GPUs at a tier, the innermost with room, may be nearer; no need to choose them where they are not."""
         if room < 0 or room > self._tier:
             return False
-        return room < self._tier or self._machines > self._least or self.demand.where is not None
+        if room < self._tier or self.demand.where is not None:
+            return True
+        return self._machines > self._least and self._machines > tiers.machines_at_least(free, self.demand)
 
     def nearer(self, tier: int, machines: int) -> bool:
         return tier < self._tier or (tier == self._tier and machines < self._machines)

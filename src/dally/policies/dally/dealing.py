@@ -296,8 +296,12 @@ class Dealing:
         class are offered the same GPUs."""
         best: Move | None = None
         for apart in self.rules.behind.could_be_nearer(self.forecast).values():
-            offer = self.offers.of(free, apart.demand)
-            if not apart.nearer_at(offer.room):
+            offer = apart.offer
+            if offer is None:
+                offer = apart.offer = self.offers.of(free, apart.demand)
+            else:
+                self.offers.refresh(free, offer)
+            if not apart.nearer_at(offer.room, self.tiers, free):
                 continue
             placement = self.offers.placement(free, offer)
             if placement is None or not apart.nearer(self.tiers.of(placement), len(placement.slices)):
