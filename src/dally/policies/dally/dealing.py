@@ -25,7 +25,7 @@ from dally.policies.dally.behind import settled
 from dally.policies.dally.forecast import Forecast
 from dally.policies.dally.keeping import Kept
 from dally.policies.dally.offered import Offer
-from dally.policies.dally.taking import Best, able_to_open, fewest_lost
+from dally.policies.dally.taking import Best, Machines, fewest_lost
 from dally.policies.dally.telling import tell
 from dally.policies.dally.waiting import Declined, Waiting
 from dally.policies.greedy import waits_for_gpus
@@ -41,7 +41,7 @@ LOOKAHEAD: Final = 8  # jobs of one demand asked per plan; those behind them hav
 # what makes GPUs free, or jobs that may lose theirs
 _FREES: Final = frozenset({ev.Finished, ev.Failed, ev.Cancelled, ev.Yielded, ev.StartFailed, ev.Interrupted,
                            ev.MachineUp, ev.MachinesChanged, ev.LeaseEnded})  # fmt: skip
-Head = tuple[float, float, tuple[float, ...], int, int, Bucket]  # its key; where it is in which bucket
+Head = tuple[float, int, int, Bucket]  # its place in the order, and its number; where it is in which bucket
 
 
 @lru_cache(maxsize=4096)
@@ -112,7 +112,7 @@ class Dealing:
         heapify(heads)
         asked: dict[Demand, int] = {}
         while heads:
-            first, _, _, _, at, bucket = heappop(heads)
+            first, _, at, bucket = heappop(heads)
             job = bucket.job(at)
             if job.id not in started:
                 answer = self._answer(free, job, first)
@@ -145,13 +145,13 @@ class Dealing:
 
     def _head(self, bucket: Bucket, at: int) -> Head:
         """A waiting job with its place in the order, as so many wait."""
-        first, then, tie, number = bucket.key(at, self.now)
-        job = bucket.job(at)
+        job, now = bucket.job(at), self.now
         if self.forecast.declares(job):
-            first *= self.weight(job.gpus)
+            base: float = bucket.entries[at][0]
+            first = (base + bucket.slope * now) * self.weight(job.gpus)
         else:
-            first = self._aged(job)
-        return (first, then, tie, number, at, bucket)
+            first = self._aged(job, False)
+        return (first, job.number, at, bucket)
 
     def weight(self, gpus: int) -> float:
         return order.weight(gpus, self.queue, self.rules.breadth)
@@ -220,14 +220,14 @@ class Dealing:
         """Seconds that taking its GPUs away costs, where that is to count."""
         return self.view.price(job) if self.costly else 0.0
 
-    def _aged(self, job: ActiveJob) -> float:
+    def _aged(self, job: ActiveJob, declares: bool) -> float:
         return order.aged(self.forecast.size(job), job.starvation(self.now), job.gpus, self.weight(job.gpus),
-                          self.rules.breadth, self.forecast.declares(job))  # fmt: skip
+                          self.rules.breadth, declares)  # fmt: skip
 
     def _take_from_others(self, free: FreeGpus, job: ActiveJob, offer: Offer, place: float) -> Placement | None:
         """The gang in the nearest tier there is for it, where jobs with far more GPU time left make room. `place`: in
         the order, as it was asked; of who declares its work, what is believed may have become another since."""
-        least = MARGIN * max(0.0, self._aged(job) if self.forecast.declares(job) else place)
+        least = MARGIN * max(0.0, self._aged(job, True) if self.forecast.declares(job) else place)
         if self._most_behind() <= least:
             return None
         tier = offer.wanted
@@ -240,14 +240,15 @@ class Dealing:
         level, behind = self.tiers.own + tier, self.rules.behind
         best = Best()
         for kind in kinds:
+            able = behind.could_open(free, job.gpus, kind, level, least, self.forecast)
+            if not able:
+                continue
             losers = Losers(self, job, least, tier)
-            holders = behind.holders(free, job.gpus, kind, level, least, self.forecast, losers)
-            if holders is not None:
-                fewest_lost(best, free, job.gpus, kind, level, holders.able, holders)
-            elif behind.may_open(free, job.gpus, kind, level, least):
-                able = able_to_open(free.pools[kind], behind.held.pools[kind], job.gpus, level)
+            if tier:
                 victims = behind.hindmost(self.forecast, least, losers)
                 fewest_lost(best, free, job.gpus, kind, level, able, victims)
+            else:
+                Machines(best, behind, self.forecast, least, losers).choose(free, job.gpus, kind, able)
         if best.chosen is not None:
             return self._evict_for(free, job, best.chosen, tier)
         if not self.evicted:
@@ -295,8 +296,12 @@ class Dealing:
         class are offered the same GPUs."""
         best: Move | None = None
         for apart in self.rules.behind.could_be_nearer(self.forecast).values():
-            offer = self.offers.of(free, apart.demand)
-            if not apart.nearer_at(offer.room):
+            offer = apart.offer
+            if offer is None:
+                offer = apart.offer = self.offers.of(free, apart.demand)
+            else:
+                self.offers.refresh(free, offer)
+            if not apart.nearer_at(offer.room, self.tiers, free):
                 continue
             placement = self.offers.placement(free, offer)
             if placement is None or not apart.nearer(self.tiers.of(placement), len(placement.slices)):
@@ -375,6 +380,18 @@ class Losers:
             return False
         if dealing.costly and size <= self._least + dealing.weight(victim.gpus) * dealing.price(victim):
             return False
+        return self._starves() or dealing.poles.may_lose_gpus(victim, job, self._need)
+
+    def everybody(self) -> bool:
+        """Whether all of them may, whoever they are."""
+        dealing = self._dealing
+        if dealing.costly or dealing.evicted:
+            return False
+        return self._starves() or not dealing.poles.runs()
+
+    def _starves(self) -> bool:
+        """Whether the job does; how long it needs is worked out beside."""
         if self._need < 0:
+            dealing, job = self._dealing, self._job
             self._starved, self._need = dealing._starved(job), dealing.forecast.run_time_at(job, self._tier)
-        return self._starved or dealing.poles.may_lose_gpus(victim, job, self._need)
+        return self._starved

@@ -37,11 +37,10 @@ class Offered:
 
     def begin(self, free: FreeGpus, layout: int) -> None:
         """A new plan."""
-        if layout != self._layout:
-            self._layout = layout
-            self._offers.clear()
-        if free.changes != self._changes:
-            self._changes = free.changes
+        if layout != self._layout or free.changes != self._changes:
+            if layout != self._layout:
+                self._offers.clear()
+            self._layout, self._changes = layout, free.changes
             self.change()
             self._begin = self._state
         self._state = self._begin
@@ -56,12 +55,17 @@ class Offered:
         if offer is None:
             offer = self._offers[demand] = Offer(demand, self._tiers.wanted(demand))
         if offer.state != self._state:
-            offer.state = self._state
+            self.refresh(free, offer)
+        return offer
+
+    def refresh(self, free: FreeGpus, offer: Offer) -> None:
+        """What it is now: the free GPUs may be others."""
+        if offer.state != self._state:
+            offer.state, demand = self._state, offer.demand
             room = self._tiers.nearest(free, demand)
             offer.room = -1 if room is None else room
             if demand.where is not None:  # it may be left without what others are sent away for
                 self.placement(free, offer)
-        return offer
 
     def placement(self, free: FreeGpus, offer: Offer) -> Placement | None:
         """The GPUs of an offer, chosen when somebody first asks. The same ones are the same object: who knows how fast

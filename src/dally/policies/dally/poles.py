@@ -71,6 +71,10 @@ class LongPoles:
     def started(self, job: ActiveJob) -> None:
         self._given += job.gpus
 
+    def runs(self) -> bool:
+        """Whether any pole does."""
+        return bool(self._running()[0])
+
     def may_lose_gpus(self, job: ActiveJob, to: ActiveJob, need: float) -> bool:
         """Whether a running job may make room for another that needs so long."""
         time = self._running()[0].get(job.id)

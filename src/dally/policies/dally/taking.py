@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus, Pool
 from dally.core.placement import gpus_in
+
+if TYPE_CHECKING:
+    from dally.policies.dally.behind import Behind
+    from dally.policies.dally.bounds import Bound, Here
+    from dally.policies.dally.dealing import Losers
+    from dally.policies.dally.forecast import Forecast
+
+
+_PATIENCE: Final = 4  # of the hindmost jobs whose machines are looked at before all that may be better are …
+_FEW: Final = 128  # … if they are no more
 
 
 class Domain:
@@ -41,20 +53,18 @@ class Victims:
     def only(self, live: Live) -> None:
         """From now on those with GPUs in these domains will do, as they become fewer; others may still come."""
 
-    def with_fewer(self, gpus: int) -> int:
-        """Bit set of machines where one of fewer GPUs than that may be among them."""
-        return -1
-
 
 class Best:
     """The choice so far: the fewest GPUs lost; where equal, in the domain whose hindmost job comes first."""
 
-    __slots__ = ("chosen", "lost", "seen")
+    __slots__ = ("chosen", "first", "lost", "machine", "seen")
 
     def __init__(self) -> None:
         self.chosen: list[ActiveJob] | None = None
         self.lost = 0
         self.seen = 0
+        self.first: Bound | None = None  # the hindmost on the machine it is on
+        self.machine = 0
 
     def after(self, domain: Domain) -> bool:
         """Whether a domain is better, or, where it is not full yet, could be."""
@@ -62,6 +72,115 @@ class Best:
             return True
         lost = domain.lost + max(0, domain.need)
         return lost < self.lost or (lost == self.lost and domain.seen < self.seen)
+
+    def beaten_by(self, lost: int, first: Bound, machine: int) -> bool:
+        """The same of a machine that so many would be lost on, and its hindmost job."""
+        if self.chosen is None or lost != self.lost:
+            return self.chosen is None or lost < self.lost
+        if self.first is first:  # objects
+            return machine < self.machine
+        return self.first is not None and first.after(self.first)
+
+
+class Machines:
+    """The same choice among machines: there it is enough to look at the jobs of each."""
+
+    __slots__ = ("_asked", "_behind", "_best", "_everybody", "_forecast", "_least", "_losers")
+
+    def __init__(self, best: Best, behind: Behind, forecast: Forecast, least: float, losers: Losers) -> None:
+        self._best, self._behind, self._forecast, self._least = best, behind, forecast, least
+        self._losers = losers
+        self._asked = self._everybody = False  # whether all of them may lose GPUs, once there is somebody to ask for
+
+    def choose(self, free: FreeGpus, gpus: int, kind: str, able: int) -> None:
+        """One of a bit set of machines."""
+        pool, level = free.pools[kind], free.topology.machine_level
+        self._best.first = None  # of another GPU type: who comes to as much is not better
+        if gpus < len(pool.at_least[level]):
+            if able.bit_count() > _PATIENCE:
+                able = self._walk(pool, gpus, level, able)
+            self._scan(gpus, pool.at_least[level], able)
+
+    def _walk(self, pool: Pool, gpus: int, level: int, able: int) -> int:
+        """Where the hindmost are first. Soon none can be better, as a rule; if not, returns the few that may be."""
+        best, victims = self._best, self._behind.hindmost(self._forecast, self._least, self._losers)
+        live = Live(0, _fewer(pool, able, gpus, level, best))
+        patience = _PATIENCE
+        while live.unseen and (patience > 0 or live.unseen.bit_count() > _FEW):
+            patience -= 1
+            victim = victims.next()
+            if victim is None or victim.placement is None:
+                return 0
+            chosen = best.chosen
+            for machine, _ in victim.placement.slices:
+                if live.unseen >> machine & 1:
+                    live.unseen ^= 1 << machine
+                    self._look(machine, gpus - pool.counts[level][machine])
+            if best.chosen is not chosen:  # objects
+                live.unseen = _fewer(pool, live.unseen, gpus, level, best) & self._behind.with_fewer(best.lost)
+                victims.only(live)
+        return live.unseen
+
+    def _scan(self, gpus: int, sets: list[int], able: int) -> None:
+        """Where fewest are missing first, as long as no more are than the best loses."""
+        best = self._best
+        for need in range(1, gpus + 1):
+            if best.chosen is not None and need > best.lost:
+                return
+            short = able & sets[gpus - need] & ~sets[gpus - need + 1]
+            while short:
+                machine = short.bit_length() - 1
+                short ^= 1 << machine
+                self._look(machine, need)
+
+    def _look(self, machine: int, need: int) -> None:
+        """Whether the hindmost jobs of a machine are a better choice."""
+        best, least, there = self._best, self._least, self._behind.there[machine]
+        if best.chosen is not None and self._no_better(there, need):
+            return
+        behind: list[Here] = []  # the hindmost first
+        gpus = 0
+        for here in there:
+            if self._behind.left(self._forecast, here.bound) > least:
+                at = len(behind)
+                while at and here.bound.after(behind[at - 1].bound):
+                    at -= 1
+                behind.insert(at, here)
+                gpus += here.gpus
+        if gpus < need:
+            return
+        chosen: list[ActiveJob] = []
+        first: Bound | None = None
+        lost = 0
+        for here in behind:
+            bound = here.bound
+            if self._may_lose(bound):
+                if first is None:
+                    first = bound
+                lost += bound.gpus
+                need -= here.gpus
+                chosen.append(bound.job)
+                if need <= 0:
+                    break
+        if need <= 0 and first is not None and best.beaten_by(lost, first, machine):
+            best.chosen, best.lost, best.first, best.machine = chosen, lost, first, machine
+
+    def _no_better(self, there: list[Here], need: int) -> bool:
+        """Whether more GPUs would be lost than the best loses, or as many and of a job that comes before its first."""
+        best = self._best
+        smallest, most = best.lost + 1, 0.0
+        for here in there:
+            bound = here.bound
+            if bound.gpus < smallest:
+                smallest = bound.gpus
+            most = max(most, bound.alike.weighs * bound.most)
+        fewest = max(need, smallest)
+        return fewest > best.lost or (fewest == best.lost and (best.first is None or most < best.first.left))
+
+    def _may_lose(self, bound: Bound) -> bool:
+        if not self._asked:
+            self._asked, self._everybody = True, self._losers.everybody()
+        return self._everybody or self._losers.may_lose(bound.job, bound.left)
 
 
 def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, able: int, victims: Victims) -> None:
@@ -109,8 +228,6 @@ def fewest_lost(best: Best, free: FreeGpus, gpus: int, kind: str, level: int, ab
             for domain in [domain for domain in looked.values() if not best.after(domain)]:
                 del looked[domain.index]
             live.unseen = _fewer(pool, live.unseen, gpus, level, best)
-            if not tier:  # where all have as many GPUs as the best loses, one is already too many
-                live.unseen &= victims.with_fewer(best.lost)
             victims.only(live)
 
 
@@ -118,21 +235,6 @@ def free_by_domain(free: FreeGpus, kind: str, level: int) -> list[int]:
     """Free GPUs by domain of a level, to add to."""
     pool = free.pools[kind]
     return [pool.total] if level == len(free.topology.levels) - 1 else list(pool.counts[level])
-
-
-def able_to_open(pool: Pool, taken: Pool, gpus: int, level: int) -> int:
-    """Bit set of the domains of a level that hold so many GPUs, free or to be taken."""
-    if level == len(pool.at_least) - 1:
-        return 1
-    free_sets, taken_sets = pool.at_least[level], taken.at_least[level]
-    found = 0
-    for have in range(min(gpus, len(free_sets))):
-        roomy = free_sets[have]
-        if not roomy:
-            break
-        if gpus - have < len(taken_sets):
-            found |= roomy & taken_sets[gpus - have]
-    return found
 
 
 def _fewer(pool: Pool, domains: int, gpus: int, level: int, best: Best) -> int:

@@ -133,6 +133,20 @@ class Tiers:
         """The fewest machines that hold a gang, were everything free."""
         return -(-gpus // max(1, self._largest[kind][0]))
 
+    def machines_at_least(self, free: FreeGpus, demand: Demand) -> int:
+        """The fewest machines with so many of the free GPUs of its type, wherever they are."""
+        assert demand.gpu_type is not None
+        sets = free.pools[demand.gpu_type].at_least[self.own]
+        machines, left, before = 0, demand.gpus, 0  # before: how many have more free
+        for count in range(len(sets) - 1, 0, -1):
+            if not sets[count]:
+                continue
+            found = sets[count].bit_count()
+            if (found - before) * count >= left:
+                return machines + -(-left // count)
+            machines, left, before = found, left - (found - before) * count, found
+        return machines + left  # there are not so many
+
     def scattered(self, placement: Placement) -> bool:
         """Whether a gang that no machine holds has more machines than it needs."""
         count = len(placement.slices)
