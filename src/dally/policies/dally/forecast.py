@@ -18,7 +18,7 @@ from dally.policies.dally.arrivals import Arrivals
 from dally.policies.dally.beliefs import Beliefs
 from dally.policies.dally.ends import Ends
 from dally.policies.dally.examples import Examples
-from dally.policies.dally.openings import Openings, OpeningsAmong, OpeningsByCount, OpeningsByShape, Upcoming
+from dally.policies.dally.openings import Openings, OpeningsAmong, OpeningsByCount, OpeningsByShape
 from dally.policies.dally.poles import LongPoles
 from dally.policies.dally.queue import Queue
 from dally.policies.dally.remembered import ValueMemory as ValueMemory
@@ -52,7 +52,6 @@ class Forecast:
         self.arrivals, self._beliefs, self._ends, self.queue = (
             Arrivals(memory), Beliefs(memory), Ends(memory), Queue(memory))  # fmt: skip
         self._openings: dict[tuple[Demand, int], Openings] = {}
-        self._upcoming: Upcoming | None = None  # as they are while openings are looked at
         self._leaving: dict[str, ActiveJob] = {}  # who loses its GPUs in the plan in the making
         self._left: dict[str, float] = {}  # as asked for at this moment
         # speeds on typical GPUs by job and tier; kept where no measurement makes them others
@@ -72,8 +71,7 @@ class Forecast:
         """The same from another moment, or after something has happened."""
         self.now = now
         self._leaving.clear()  # of a plan that came to nothing
-        if self._upcoming is not None:
-            self._upcoming = None
+        if self._openings:
             self._openings.clear()
         if self._left:
             self._left.clear()
@@ -319,14 +317,12 @@ class Forecast:
     def _find_openings(self, demand: Demand, tier: int) -> Openings:
         """As they are now."""
         view, tiers, now = self.view, self.tiers, self.now
-        if self._upcoming is None:
-            self._upcoming = Upcoming(iter(self._ends.in_order), view)
-        upcoming, gone = self._upcoming, frozenset(self._leaving)
+        ends, gone, jobs = iter(self._ends.in_order), frozenset(self._leaving), view.job
         if demand.where is not None and demand.among is not None:
-            return OpeningsAmong(upcoming, gone, now, view.free, tiers, demand, tier,
+            return OpeningsAmong(ends, gone, jobs, now, view.free, tiers, demand, tier,
                                  view.topology.among(demand.among))  # fmt: skip
         kinds = (demand.gpu_type,) if demand.gpu_type else view.topology.gpu_types
         if tier and any(tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
-            return OpeningsByShape(upcoming, gone, now, view.free, frozenset(view.down), tiers, demand.gpus, tier,
+            return OpeningsByShape(ends, gone, jobs, now, view.free, frozenset(view.down), tiers, demand.gpus, tier,
                                    kinds)  # fmt: skip
-        return OpeningsByCount(upcoming, gone, now, view.free, tiers, demand, tier)
+        return OpeningsByCount(ends, gone, jobs, now, view.free, tiers, demand, tier)

@@ -6,52 +6,22 @@ All is as it was when the first opening was asked for: the free GPUs, and who is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
-from dally.core.policy import View
 from dally.policies.dally.tiers import Tiers
 
 End = tuple[float, int, str]  # the end expected of a job, its number, its id
 
 
-class Upcoming:
-    """Running jobs in the order of the ends expected of them, each looked up once for all who look in one plan."""
-
-    __slots__ = ("_order", "_view", "ends", "ids", "placements")
-
-    def __init__(self, order: Iterator[End], view: View) -> None:
-        self._order, self._view = order, view
-        self.ends: list[float] = []
-        self.ids: list[str] = []
-        self.placements: list[Placement] = []
-
-    def reaches(self, at: int) -> bool:
-        """Whether there is one at that place."""
-        while at >= len(self.ends):
-            if not self._go_on():
-                return False
-        return True
-
-    def _go_on(self) -> bool:
-        for end, _, job_id in self._order:
-            placement = self._view.job(job_id).placement
-            if placement is not None:
-                self.ends.append(end)
-                self.ids.append(job_id)
-                self.placements.append(placement)
-                return True
-        return False
-
-
 class Openings:
     """Of one demand and tier. `times`: the soonest first; `seen`: the last moment that was looked at."""
 
-    def __init__(self, upcoming: Upcoming, gone: frozenset[str]) -> None:
-        self._upcoming, self._gone = upcoming, gone
-        self._next = 0  # of those
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob]) -> None:
+        self._ends, self._gone, self._jobs = ends, gone, jobs
         self.times: list[float] = []
         self.seen = -math.inf
 
@@ -62,14 +32,13 @@ class Openings:
 
     def look(self) -> bool:
         """As far as the next job that ends; False where there is none."""
-        upcoming, gone = self._upcoming, self._gone
-        while upcoming.reaches(self._next):
-            at = self._next
-            self._next = at + 1
-            if not gone or upcoming.ids[at] not in gone:
-                self.seen = upcoming.ends[at]
-                self._give(upcoming.placements[at])
-                return True
+        for end, _, job_id in self._ends:
+            if job_id not in self._gone:
+                placement = self._jobs(job_id).placement
+                if placement is not None:
+                    self.seen = end
+                    self._give(placement)
+                    return True
         return False
 
     def first(self) -> float | None:
@@ -86,9 +55,9 @@ class Openings:
 class OpeningsByCount(Openings):
     """Of a gang that one machine holds, or any domain with so many GPUs."""
 
-    def __init__(self, upcoming: Upcoming, gone: frozenset[str], now: float, free: FreeGpus, tiers: Tiers,
-                 demand: Demand, tier: int) -> None:  # fmt: skip
-        super().__init__(upcoming, gone)
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
+                 free: FreeGpus, tiers: Tiers, demand: Demand, tier: int) -> None:  # fmt: skip
+        super().__init__(ends, gone, jobs)
         self._gpus, self._kinds, self._domains = demand.gpus, tiers.kinds, tiers.domains[tier]
         self._free: dict[str, list[int]] = {}
         top, level, count = tier == tiers.count - 1, tiers.own + tier, 0
@@ -113,9 +82,10 @@ class OpeningsByShape(Openings):
     """Of a gang that no machine holds: when a domain has as few machines for it as can be, each with an even share
     free. So many GPUs here and there in the domain are another thing: every machine more is a slower step."""
 
-    def __init__(self, upcoming: Upcoming, gone: frozenset[str], now: float, free: FreeGpus, down: frozenset[int],
-                 tiers: Tiers, gpus: int, tier: int, kinds: Sequence[str]) -> None:  # fmt: skip
-        super().__init__(upcoming, gone)
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
+                 free: FreeGpus, down: frozenset[int], tiers: Tiers, gpus: int, tier: int,
+                 kinds: Sequence[str]) -> None:  # fmt: skip
+        super().__init__(ends, gone, jobs)
         self._gpus, self._kinds, self._domains = gpus, tiers.kinds, tiers.domains[tier]
         self._masks = list(free.masks)
         self._free: dict[int, int] = {}  # by machine, once somebody has left it
@@ -148,9 +118,9 @@ class OpeningsByShape(Openings):
 class OpeningsAmong(Openings):
     """Of a gang that may be on some machines only: a bit set of them."""
 
-    def __init__(self, upcoming: Upcoming, gone: frozenset[str], now: float, free: FreeGpus, tiers: Tiers,
-                 demand: Demand, tier: int, allowed: int) -> None:  # fmt: skip
-        super().__init__(upcoming, gone)
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
+                 free: FreeGpus, tiers: Tiers, demand: Demand, tier: int, allowed: int) -> None:  # fmt: skip
+        super().__init__(ends, gone, jobs)
         self._gpus, self._kind, self._allowed = demand.gpus, demand.gpu_type, allowed
         self._kinds, self._domains = tiers.kinds, tiers.domains[tier]
         self._free: dict[tuple[str, int], int] = {}
