@@ -61,13 +61,18 @@ def show_time(value: float) -> str:
         return "–"
     if value == 0:
         return "0.0 s"
-    if value == 0:
-        return "0 s"
     magnitude = abs(value)
-    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1, 1e3, "ms"), (120, 1, "s"),
-                                (7200, 1 / 60, "min"), (172800, 1 / 3600, "h")):  # fmt: skip
-        if magnitude < limit:
-            return f"{value * factor:.3g} {unit}" if unit != "s" else f"{value:.1f} s"
+    if magnitude < 1:
+        for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs")):
+            if magnitude < limit:
+                return f"{value * factor:.3g} {unit}"
+        return f"{value * 1e3:.3g} ms"
+    if magnitude < 120:
+        return f"{value:.1f} s"
+    if magnitude < 7200:
+        return f"{value * (1 / 60):.3g} min"
+    if magnitude < 172800:
+        return f"{value * (1 / 3600):.3g} h"
     return f"{value / 86400:.1f} d"
 
 

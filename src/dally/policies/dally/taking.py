@@ -96,10 +96,10 @@ class Machines:
         """One of a bit set of machines."""
         pool, level = free.pools[kind], free.topology.machine_level
         self._best.first = None  # of another GPU type: who comes to as much is not better
-        if gpus < len(pool.at_least[level]):
+        if gpus <= pool.largest_on(level):
             if able.bit_count() > _PATIENCE:
                 able = self._walk(pool, gpus, level, able)
-            self._scan(gpus, pool.at_least[level], able)
+            self._scan(gpus, pool.at_least_on(level), able)
 
     def _walk(self, pool: Pool, gpus: int, level: int, able: int) -> int:
         """Where the hindmost are first. Soon none can be better, as a rule; if not, returns the few that may be."""

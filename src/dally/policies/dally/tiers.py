@@ -98,20 +98,9 @@ class Tiers:
         if pool.total < gpus or (demand.gpu_type is not None and demand.gpu_type != pool.gpu_type):
             return None
         for tier in range(self.count - 1):
-            sets = pool.at_least[self.own + tier]
-            if gpus < len(sets) and sets[gpus]:
+            if pool.domains_with(self.own + tier, gpus):
                 return tier
         return self.count - 1
-
-    def nearest_with(self, pool: Pool, gpus: int, nearest: int, machine: int, more: int) -> int:
-        """The same where so many GPUs more were free on a machine: `nearest` is what it is without them; no tier: as
-        many as there are."""
-        for tier in range(min(nearest, self.count - 1)):
-            if pool.counts[self.own + tier][self.domains[tier][machine]] + more >= gpus:
-                return tier
-        if nearest < self.count:
-            return nearest
-        return self.count - 1 if pool.total + more >= gpus else -1
 
     def of(self, placement: Placement) -> int:
         return max(0, level_of(placement, self.topology) - self.own)
@@ -136,7 +125,7 @@ class Tiers:
     def machines_at_least(self, free: FreeGpus, demand: Demand) -> int:
         """The fewest machines with so many of the free GPUs of its type, wherever they are."""
         assert demand.gpu_type is not None
-        sets = free.pools[demand.gpu_type].at_least[self.own]
+        sets = free.pools[demand.gpu_type].at_least_on(self.own)
         machines, left, before = 0, demand.gpus, 0  # before: how many have more free
         for count in range(len(sets) - 1, 0, -1):
             if not sets[count]:

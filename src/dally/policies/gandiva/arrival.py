@@ -47,9 +47,9 @@ def on_free_gpus(free: FreeGpus, servers: Servers, demand: Demand, *, near: bool
 
 def _emptiest(pool: Pool, level: int, size: int, candidates: int) -> int | None:
     """The candidate with the most free GPUs, if they are enough."""
-    sets = pool.at_least[level] if level < len(pool.at_least) - 1 else None
-    if sets is None:  # the one server is the whole cluster
+    if level == pool.top:  # the one server is the whole cluster
         return 0 if candidates & 1 and pool.total >= size else None
+    sets = pool.at_least_on(level)
     if size >= len(sets) or not sets[size] & candidates:
         return None
     count = len(sets) - 1

@@ -194,7 +194,7 @@ class Migration:
                 self._empty(draft, pool, level, server)
 
     def _nearly_empty(self, draft: Draft, pool: Pool, level: int) -> int | None:
-        sets = pool.at_least[level]
+        sets = pool.at_least_on(level)
         used, more = ~draft.servers.idle, 0
         fewest = math.ceil(self.threshold * draft.servers.smallest[pool.gpu_type])
         if fewest >= len(sets) or not sets[fewest] & used:
@@ -217,7 +217,7 @@ class Migration:
                 continue  # grown: it gives its GPUs back when they are needed
             if not draft.servers.any_part(job.demand.within):
                 continue
-            target = self._fuller(draft, pool.at_least[level], server, job)
+            target = self._fuller(draft, pool.at_least_on(level), server, job)
             if target is not None:
                 mask = lowest_gpus(draft.free.masks[target], job.gpus)
                 draft.migrate(job, Placement(((target, mask),), job.gpus))
