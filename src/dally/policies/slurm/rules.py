@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -41,6 +41,11 @@ class SlurmRules:
         self.known_qos = accounts.qos
         self.levels = _levels({name: each.preempt for name, each in accounts.qos.items()})
         self._always_reserves = not (accounts.qos or settings.bf_min_age_reserve or settings.bf_min_prio_reserve)
+        # Whether what a pass of backfill makes of a job is a matter of its demand, its limit and what is free alone.
+        self.alike = (self._always_reserves and settings.preempt == "off" and settings.whole_nodes
+                      and settings.bf_max_job_array_resv > 0
+                      and not (settings.bf_max_job_start or settings.bf_max_job_user or settings.bf_max_job_part
+                               or settings.bf_max_job_user_part))  # fmt: skip
         self.lists = any(self.levels.values())  # whether QOS say which others they preempt
 
     def partition(self, job: ActiveJob) -> Partition:
@@ -76,12 +81,6 @@ class SlurmRules:
         if name is not None and "," in name and self.tenant == "partition":
             return self._several(name)[1]
         return (self._partition(job.job),)
-
-    def entries(self, queue: Iterable[ActiveJob]) -> Iterator[tuple[ActiveJob, Partition]]:
-        """Each job of a queue once for every partition it may start in."""
-        for job in queue:
-            for partition in self.partitions(job):
-                yield job, partition
 
     def _several(self, names: str) -> tuple[Partition, tuple[Partition, ...]]:
         known = self._together.get(names)

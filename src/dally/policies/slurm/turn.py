@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from dally.core.active import ActiveJob
@@ -48,12 +46,15 @@ class Line:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.said: dict[str, _Said] = {}  # of those who wait: most are told the same again and again
+        self.throttled = 0  # tasks of arrays of which only so many may run at a time
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
         self.entries.insert(place_of(self.entries, entry), entry)
+        self.throttled += job.job.throttle is not None
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         self.entries.pop(place_of(self.entries, entry))
+        self.throttled -= job.job.throttle is not None
         self.said.pop(job.id, None)
 
 
@@ -77,16 +78,28 @@ class Turn:
         self._line, self._ends = line, ends
         self._starts_seen = self._evicted_seen = -1  # those that they reflect
 
-    def queue(self) -> Iterator[ActiveJob]:
-        """Waiting jobs in order, but for those that have been started since."""
+    def queue(self, most: int) -> list[Entry]:
+        """Waiting jobs in order, but for those that have been started since: so many, and one more where there is."""
         entries, started = self._line.entries, self.started
-        deepest = len(entries)
-        if deepest > _LONG:
-            deepest = max(self.settings.bf_max_job_test, self.settings.default_queue_depth) + _LONG
-        for entry in islice(entries, deepest):
-            job = entry[4]
-            if job.id not in started:
-                yield job
+        if not started:
+            return entries
+        ahead = 0
+        while ahead < len(entries) and entries[ahead][4].id in started:
+            ahead += 1
+        if ahead == len(started):  # as a rule the first are
+            return entries[ahead : ahead + most + 1]
+        return [entry for entry in entries[: most + 1 + len(started)] if entry[4].id not in started]
+
+    def enough(self, demand: Demand) -> bool:
+        """Whether as many GPUs are free as it asks for, wherever they are: less than that it fits."""
+        for pool in self.free.pools.values():  # noqa: SIM110 - asked for everybody who waits, and a generator costs
+            if pool.total >= demand.gpus:
+                return True
+        return False
+
+    def throttles(self) -> bool:
+        """Whether limits of those who share them, or of an array, may keep anybody who waits from starting."""
+        return self.rules.limiter.any or self._line.throttled > 0
 
     # --- a job is started -------------------------------------------------------------------------------------
 
@@ -190,29 +203,36 @@ class Turn:
         self.looked = True
         shut: set[str] = set()
         deep: dict[str, int] = {}  # by partition, jobs that were tested
-        most = self.settings.partition_job_depth
+        settings = self.settings
+        most, depth = settings.partition_job_depth, settings.default_queue_depth
         allowed, tested = self.nodes.all, 0
-        for job, partition in self.rules.entries(self.queue()):
-            if not full and tested > self.settings.default_queue_depth:
-                break
-            tested += 1
-            if partition.name in shut or job.id in self.started:
-                continue
-            if most:
-                deep[partition.name] = deep.get(partition.name, 0) + 1
-                if deep[partition.name] > most:
+        entries = self._line.entries
+        deepest = len(entries)
+        if deepest > _LONG:
+            deepest = max(settings.bf_max_job_test, depth) + _LONG
+        for place in range(min(deepest, len(entries))):
+            job: ActiveJob = entries[place][4]
+            for partition in self.rules.partitions(job):
+                if not full and tested > depth:
+                    return
+                tested += 1
+                if partition.name in shut or job.id in self.started:
                     continue
-            if self.stopped(job):
-                if self.settings.limits_stop:
-                    shut.add(partition.name)
-                continue
-            if self.start_now(job, partition, allowed):
-                continue
-            self.blocked.add(job.demand)
-            shut.add(partition.name)
-            allowed &= ~self.nodes.of(partition)
-            if not allowed:
-                break
+                if most:
+                    deep[partition.name] = deep.get(partition.name, 0) + 1
+                    if deep[partition.name] > most:
+                        continue
+                if self.stopped(job):
+                    if settings.limits_stop:
+                        shut.add(partition.name)
+                    continue
+                if self.start_now(job, partition, allowed):
+                    continue
+                self.blocked.add(job.demand)
+                shut.add(partition.name)
+                allowed &= ~self.nodes.of(partition)
+                if not allowed:
+                    return
 
     # --- what backfill asks -----------------------------------------------------------------------------------
 
