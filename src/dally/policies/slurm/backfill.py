@@ -85,6 +85,12 @@ class Backfill:
             job: ActiveJob = queue[place][4]
             if place >= TOLD and place > self._until(job, last, until):
                 continue  # nor does anybody whose nodes it could reserve
+            if self._only is not None and not self.reserved:
+                planned = self._test_alike(job, self._only)
+                if planned is not None and place < TOLD:
+                    told.add(job.id)
+                    turn.tell(job, planned.start, planned.chosen, first=place == 0)
+                continue
             if self._too_many(job) or turn.stopped(job):
                 continue
             planned = None
@@ -242,11 +248,6 @@ class Backfill:
     def _test(self, job: ActiveJob, partition: Partition) -> Answer | None:
         """Start it, or reserve nodes for it; the plan made for it, where there is one."""
         turn, now = self.turn, self.now
-        alike = self._only is not None and not self.reserved
-        if alike:
-            known = self._beyond.get(job.demand)
-            if known is not None:
-                return known
         limit = self.rules.limit(self.view, job)
         mine = self.nodes.of(partition) & turn.up
         most = self._most
@@ -272,16 +273,12 @@ class Backfill:
             start = max(answer.start, begin)
             if start <= now:
                 if turn.start_now(job, partition, allowed):
-                    self._beyond.clear()
                     return None
                 start = now + 1.0  # not reached: what was found a moment ago is still there
             if later is not None and start > later:
                 continue
             if start > now + self.settings.bf_window:
-                planned = answer if start == answer.start else Answer(start, answer.chosen)
-                if alike:
-                    self._beyond[job.demand] = planned
-                return planned
+                return Answer(start, answer.chosen)
             taken = nodes_of(answer.chosen)
             if self.space.overlaps(taken, self.space.grid(start), self.space.grid(start + limit)):
                 later = start
@@ -294,6 +291,23 @@ class Backfill:
             self._count(job, partition)
             return Answer(start, answer.chosen)
         return None
+
+    def _test_alike(self, job: ActiveJob, partition: Partition) -> Answer | None:
+        """The same while nothing is reserved, and jobs differ in nothing but demand and limit."""
+        known = self._beyond.get(job.demand)
+        if known is not None:
+            return known
+        turn = self.turn
+        allowed = self.nodes.of(partition) & turn.up
+        answer = self._try(job, partition, allowed, None) if allowed else None
+        if answer is None:
+            return None
+        if answer.start <= self.now:
+            self._beyond.clear()
+        elif answer.start > self.now + self.settings.bf_window:
+            self._beyond[job.demand] = answer
+            return answer
+        return self._test(job, partition)
 
     def _count(self, job: ActiveJob, partition: Partition) -> None:
         self.reserved[partition.name] = self.reserved.get(partition.name, 0) + 1

@@ -14,6 +14,8 @@ from dally.policies.slurm.room import Chosen, Room
 from dally.policies.slurm.settings import Partition
 
 FIRST_WINDOW: Final = 30.0  # seconds: jobs that end within it are taken to end together, then within twice as many, …
+_REMEMBERED: Final = 1000  # grounds of answers
+_BLOCK: Final = 16  # nodes that are compared at once
 KILL_WAIT: Final = 30.0  # seconds between the end of a job's limit and its being killed
 
 # Tuples. Where their types said of what, compiled code would take them apart and put others together at every turn.
@@ -50,13 +52,23 @@ class Foreseen:
 UNKNOWN = Foreseen(math.nan, ())  # nobody has asked yet
 
 
+class _Grounds:
+    """What was foreseen for those who find nodes of one type at the first look, and all that it followed from."""
+
+    __slots__ = ("changes", "found", "last", "soonest")
+
+    def __init__(self, soonest: Moment, changes: int, last: End, found: Foreseen) -> None:
+        self.soonest, self.changes, self.last, self.found = soonest, changes, last, found
+
+
 class _Ready:
     """Nodes in the order in which they come to have a certain number of GPUs free."""
 
-    __slots__ = ("bits", "of", "order", "sets", "stale")
+    __slots__ = ("bits", "changes", "of", "order", "sets", "stale")
 
     def __init__(self, bits: list[int]) -> None:
         self.bits = bits
+        self.changes = 0  # of the order, so far
         self.of: list[Coming | None] = [None] * len(bits)
         self.order: list[Coming] = []
         self.sets: list[int] = []  # of the first, the first two, …: as far as somebody has asked
@@ -64,6 +76,7 @@ class _Ready:
 
     def change(self, machine: int, after: Coming | None) -> None:
         order = self.order
+        self.changes += 1
         before, self.of[machine] = self.of[machine], after
         if before is not None:
             at = place_of(order, before)
@@ -106,10 +119,12 @@ class Ends:
         self._of: dict[str, tuple[End, Placement]] = {}
         self._on: list[list[Coming]] = [[] for _ in range(machines)]  # by node, the moments at which how many are left
         self._by_gpus: dict[int, _Ready] = {}
+        self._spoilt = 0  # nodes of which they do not know yet that something has changed there
         self._bits = [1 << machine for machine in range(machines)]
         self._every = (1 << machines) - 1
         # Answers of `will_run`, as long as nothing changes: many a pass finds but one more job in the queue.
         self.foreseen: dict[Question, Foreseen | None] = {}
+        self.grounds: dict[Question, _Grounds] = {}  # of former answers: most changes are of no consequence to them
 
     # --- kept up to date ----------------------------------------------------------------------------------------
 
@@ -140,25 +155,31 @@ class Ends:
 
     def free_are(self, masks: list[int]) -> None:
         """These GPUs are free now, by node."""
-        if masks == self._masks:
-            return
-        spoilt = 0
-        for machine, mask in enumerate(masks):
-            if mask != self._masks[machine]:
-                self._masks[machine] = mask
-                self.counts[machine] = gpus_in(mask)
-                spoilt |= 1 << machine
-        self._spoil(spoilt)
+        known, spoilt = self._masks, 0
+        for begin in range(0, len(masks), _BLOCK):  # few have changed
+            if masks[begin : begin + _BLOCK] == known[begin : begin + _BLOCK]:
+                continue
+            for machine in range(begin, min(begin + _BLOCK, len(masks))):
+                mask = masks[machine]
+                if mask != known[machine]:
+                    known[machine] = mask
+                    self.counts[machine] = gpus_in(mask)
+                    spoilt |= self._bits[machine]
+        if spoilt:
+            self._spoil(spoilt)
 
     def _spoil(self, nodes: int) -> None:
         self.foreseen.clear()
-        for ready in self._by_gpus.values():
-            ready.stale |= nodes
+        self._spoilt |= nodes
 
     # --- what will be free ----------------------------------------------------------------------------------------
 
-    def _ready(self, gpus: int) -> _Ready:
+    def ready(self, gpus: int) -> _Ready:
         """Which nodes have so many GPUs free, and from when on."""
+        if self._spoilt:
+            for each in self._by_gpus.values():
+                each.stale |= self._spoilt
+            self._spoilt = 0
         ready = self._by_gpus.get(gpus)
         if ready is None:
             ready = self._by_gpus[gpus] = _Ready(self._bits)
@@ -187,7 +208,7 @@ class Ends:
 
     def soonest(self, nodes: int, gpus: int, where: int) -> Moment | None:
         """When as many of the nodes `where` have so many GPUs free each."""
-        ready = self._ready(gpus)
+        ready = self.ready(gpus)
         order = ready.order
         if where == self._every:
             return order[nodes - 1] if nodes <= len(order) else None
@@ -202,7 +223,7 @@ class Ends:
 
     def by_then(self, gpus: int, time: float, job: str) -> int:
         """Nodes that have so many free when the jobs up to this moment have ended."""
-        ready = self._ready(gpus)
+        ready = self.ready(gpus)
         return ready.first(place_of(ready.order, (time, job, len(self._bits))))
 
     def at(self, moment: Moment) -> int:
@@ -255,7 +276,7 @@ def will_run(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, all
     question = (demand, partition.name, allowed, near)
     found = ends.foreseen.get(question, UNKNOWN)
     if found is UNKNOWN:
-        found = ends.foreseen[question] = _foresee(nodes, ends, demand, partition, allowed, near, one_by_one)
+        found = ends.foreseen[question] = _foresee(nodes, ends, question, partition, one_by_one)
     return begins(found, now)
 
 
@@ -267,29 +288,56 @@ def begins(found: Foreseen | None, now: float) -> Answer | None:
     return Answer(last if last > now else max(last + KILL_WAIT, now + 1.0), found.chosen)
 
 
-def _foresee(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, allowed: int, near: str | None,
-             one_by_one: bool) -> Foreseen | None:  # fmt: skip
+def _foresee(nodes: Nodes, ends: Ends, question: Question, partition: Partition, one_by_one: bool) -> Foreseen | None:
     """The end with which it fits, and where."""
+    demand, _, allowed, near = question
     place = ends.on(allowed, 0)
+    if place is None:
+        return None
+    edge = first_edge(ends.all[place].time)
+    asks = nodes.asks(demand, partition)
+    # Where how many nodes have how many GPUs is all that matters, the same follows from the same.
+    simple = len(asks) == 1 and asks[0].nodes > 0 and demand.where is None and near is None and not nodes.by_room
+    known = ends.grounds.get(question) if simple else None
+    if known is not None and ends.ready(asks[0].gpus).changes == known.changes:
+        end = ends.all[_together(ends, allowed, edge, known.soonest, one_by_one)]
+        if end.time == known.last.time and end.job == known.last.job:
+            return known.found
     soonest: Moment | None = None
-    for ask in nodes.asks(demand, partition):
+    for ask in asks:
         shape = ask.least
         moment = ends.soonest(shape.nodes, shape.gpus, ask.where & allowed)
         if moment is not None and (soonest is None or moment < soonest):
             soonest = moment
-    if place is None or soonest is None:
+    if soonest is None:
         return None
-    edge = first_edge(ends.all[place].time)
-    if soonest[0] != ALREADY:  # nothing before it would do
-        place = ends.at((soonest[0], soonest[1]))
-    while place is not None:
-        last = place if one_by_one else ends.last(allowed, group_end(edge, ends.all[place].time))
+    last = _together(ends, allowed, edge, soonest, one_by_one)
+    while True:
         end = ends.all[last]
         chosen = nodes.find(RoomThen(ends, end.time, end.job), demand, partition, allowed, near)
         if chosen is not None:
-            return Foreseen(end.time, chosen)
+            found = Foreseen(end.time, chosen)
+            if simple:
+                if len(ends.grounds) >= _REMEMBERED:
+                    ends.grounds.clear()
+                ends.grounds[question] = _Grounds(soonest, ends.ready(asks[0].gpus).changes, end, found)
+            return found
         place = ends.on(allowed, last + 1)
-    return None
+        if place is None:
+            return None
+        last = place if one_by_one else ends.last(allowed, group_end(edge, ends.all[place].time))
+
+
+def _together(ends: Ends, allowed: int, edge: float, soonest: Moment, one_by_one: bool) -> int:
+    """The last of those on these nodes that are taken to end at once with the first after which it may fit."""
+    time: float = soonest[0]
+    if time == ALREADY or one_by_one:
+        place = ends.on(allowed, 0 if time == ALREADY else ends.at((time, soonest[1])))
+        assert place is not None, "somebody ends there"
+        if one_by_one:
+            return place
+        time = ends.all[place].time
+    return ends.last(allowed, group_end(edge, time))
 
 
 def first_edge(first: float) -> float:

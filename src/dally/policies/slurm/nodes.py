@@ -16,31 +16,9 @@ from dally.core.job import Job
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.topology import Topology
+from dally.policies.slurm.asks import Ask, Shape
 from dally.policies.slurm.room import Chosen, Room, RoomNow
 from dally.policies.slurm.settings import Partition, Settings
-
-
-class Shape(NamedTuple):
-    """So many nodes with so many GPUs each; no nodes: GPUs wherever they are, as `sbatch --gpus` asks for them."""
-
-    nodes: int
-    gpus: int  # per node, or in all
-
-
-_ANY = Shape(1, 1)  # a node with a GPU: the least that GPUs wherever they are come to
-_REMEMBERED: Final = 1000  # choices of nodes by what there was to choose from
-
-
-class Ask:
-    """What a demand comes to on nodes of one GPU type in one partition."""
-
-    __slots__ = ("chosen", "gpus", "least", "nodes", "shape", "where")
-
-    def __init__(self, shape: Shape, where: int) -> None:
-        self.shape, self.nodes, self.gpus = shape, shape.nodes, shape.gpus
-        self.where = where  # nodes of this type that it may have at all
-        self.least = shape if shape.nodes else _ANY  # what must be free before it can be there
-        self.chosen: dict[int, Chosen] = {}  # by candidates, where nothing else decides: most looks find the same
 
 
 class Reserved(NamedTuple):
@@ -52,6 +30,7 @@ class Reserved(NamedTuple):
     nodes: int
 
 
+_REMEMBERED: Final = 1000  # choices of nodes by what there was to choose from
 BY_NODE: Final = frozenset({"order", "last", "pack", "spread"})  # ways of choosing that know no switches
 
 
@@ -83,7 +62,7 @@ class Nodes:
                        for members in self._members[self.leaf_level]]  # fmt: skip
         self._of: dict[str, int] = {}
         self._asks: dict[str, dict[Demand, list[Ask]]] = {}  # by partition
-        self._by_room = settings.topology in ("pack", "spread")  # how full nodes are decides, too
+        self.by_room = settings.topology in ("pack", "spread")  # how full nodes are decides, too
         self._by_weight: list[int] = _by_weight(self._named(settings.weights), len(topology.machines))
         # Where no node is lighter than others, one leaf switch is all that most jobs need.
         simple = settings.topology == "tree" and len(self._by_weight) == 1
@@ -246,7 +225,7 @@ class Nodes:
         else:
             order = self._order(room, candidates, nodes, lambda some: some.bit_count() >= nodes)
             chosen = tuple([(machine, gpus) for machine, _ in zip(order, range(nodes), strict=False)])
-        if not self._by_room:
+        if not self.by_room:
             if len(ask.chosen) >= _REMEMBERED:
                 ask.chosen.clear()
             ask.chosen[candidates] = chosen

@@ -12,6 +12,7 @@ from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.core.ranking import Rank
 from dally.core.reasons import Reason
 from dally.policies.slurm.accounts import ROOT, Qos
 from dally.policies.slurm.limits import Bound, Limiter, Need, book_held, in_the_way
@@ -31,7 +32,7 @@ class SlurmRules:
         self.settings, self.tenant, self.qos, self.shares = settings, tenant, qos, shares
         self.own_priority = own_priority
         self._named: dict[str, Partition] = {}
-        self._partitions: dict[tuple[str | None, str | None], Partition] = {}  # of jobs by their own words
+        self._partitions: dict[str | None, dict[str | None, Partition]] = {}  # by what jobs name, and their tenant
         self.submitted_to: dict[str, Partition] = {}  # all that jobs were ever ranked in
         self._together: dict[str, tuple[Partition, tuple[Partition, ...]]] = {}  # by "a,b", what jobs of both are in
         self._factors = [each.job_factor for each in settings.partitions.values()]
@@ -52,10 +53,13 @@ class SlurmRules:
         return self._partition(job.job)
 
     def _partition(self, job: Job) -> Partition:
-        key = (job.partition, job.tenant)
-        found = self._partitions.get(key)
+        name = job.partition
+        known = self._partitions.get(name)
+        if known is None:
+            known = self._partitions[name] = {}
+        found = known.get(job.tenant)
         if found is None:
-            found = self._partitions[key] = self._submitted_to(job)
+            found = known[job.tenant] = self._submitted_to(job)
             self.submitted_to[found.name] = found
         return found
 
@@ -199,6 +203,12 @@ class SlurmRules:
         return priority(self.settings, job.job, -(-job.gpus // most), view.topology, memory.calculated, fair,
                         normalised(self._factors, partition.job_factor),
                         self._qos_factor(job.job), own)  # fmt: skip
+
+    def rank(self, view: View, memory: SlurmMemory, job: ActiveJob) -> Rank:
+        """Tier of the partition (or QOS, where that preempts), then priority, then submission."""
+        own = job.job
+        tier = self.level(own) if self.settings.preempt == "qos" else self.tier(own)
+        return Rank(-float(tier), 0.0, -float(self.priority(view, memory, job)), 0.0, (own.submit_time,))
 
     def _qos_factor(self, job: Job) -> float:
         if self.known_qos:

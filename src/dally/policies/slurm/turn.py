@@ -270,15 +270,16 @@ class Turn:
     # --- what is said -----------------------------------------------------------------------------------------
 
     def tell(self, job: ActiveJob, start: float, chosen: Chosen, first: bool) -> None:
-        told = self.memory.told
-        if job.id not in told:
-            told[job.id] = True
-        if job.id in self.reasons and self.reasons[job.id].token is Token.WAITING_FOR_LOCALITY:
+        told, job_id = self.memory.told, job.id
+        if job_id not in told:
+            told[job_id] = True
+        reason = self.reasons.get(job_id)
+        if reason is not None and reason.token is Token.WAITING_FOR_LOCALITY:
             return
-        said = self._line.said.get(job.id)
+        said = self._line.said.get(job_id)
         if said is None or said.start != start or said.first != first or said.chosen != chosen:
-            said = self._line.said[job.id] = _Said(start, chosen, first, self._planned(start, chosen, first))
-        self.reasons[job.id] = said.reason
+            said = self._line.said[job_id] = _Said(start, chosen, first, self._planned(start, chosen, first))
+        self.reasons[job_id] = said.reason
 
     def _planned(self, start: float, chosen: Chosen, first: bool) -> Reason:
         machines = self.view.topology.machines
@@ -298,20 +299,26 @@ class Turn:
         """What was decided, and why the others wait."""
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
         plan += self.starts
-        left: dict[Demand, int] = {demand: len(bucket.entries) for demand, bucket in self.view.waiting.buckets.items()}
+        gone: dict[Demand, int] = {}  # who waits no more
         for job_id in self.started:
             demand = self.view.job(job_id).demand
-            left[demand] -= 1
-        for victim in self.evicted.values():
-            left[victim.demand] = left.get(victim.demand, 0) + 1
-        said = self.view.reasons
-        for demand, count in left.items():
-            if count and (self.looked or demand not in said):
-                reason = _FIRST if demand in self.blocked else _BEHIND
-                if said.get(demand) != reason:  # what was said holds
-                    plan.append(Wait(demand, reason))
+            gone[demand] = gone.get(demand, 0) + 1
+        back = dict.fromkeys([victim.demand for victim in self.evicted.values()])
+        buckets, said = self.view.waiting.buckets, self.view.reasons
+        for demand, bucket in buckets.items():
+            if not gone or len(bucket.entries) > gone.get(demand, 0) or demand in back:
+                self._explain(plan, demand)
+        for demand in back:
+            if demand not in buckets:
+                self._explain(plan, demand)
         for job_id, reason in self.reasons.items():
-            if said.get(job_id) != reason:
+            if said.get(job_id) != reason:  # what was said holds
                 plan.append(Wait(job_id, reason))
         return plan
 
+    def _explain(self, plan: Plan, demand: Demand) -> None:
+        said = self.view.reasons.get(demand)
+        if said is None or self.looked:
+            reason = _FIRST if demand in self.blocked else _BEHIND
+            if said != reason:
+                plan.append(Wait(demand, reason))
