@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
+from dally.core.free import FreeGpus
 from dally.core.journal import Entry
 from dally.core.plan import Demand, Plan, Start
 from dally.core.policy import View
+from dally.core.ranking import Entry as Ranked
 from dally.policies.greedy import waits_for_gpus, waits_its_turn
 from dally.policies.limits import Limits
 from dally.policies.placing import Rule
@@ -59,25 +61,29 @@ class Profile:
 
     def earliest(self, gpus: int, span: float) -> float:
         """When so many are free for so long; ∞: never."""
-        begin: float | None = None
-        for index, time in enumerate(self.times):
-            if begin is not None and time >= begin + span:
+        begin = math.inf  # since when they are, at the step that is looked at; ∞: they are not
+        times, free = self.times, self.free
+        for index in range(len(times)):
+            time = times[index]
+            if time >= begin + span:
                 return begin
-            if self.free[index] < gpus:
-                begin = None
-            elif begin is None:
+            if free[index] < gpus:
+                begin = math.inf
+            elif begin == math.inf:
                 begin = time
-        return math.inf if begin is None else begin
+        return begin
 
     def take(self, begin: float, span: float, gpus: int) -> None:
-        for time in (begin, begin + span):
-            index = bisect_right(self.times, time) - 1
-            if self.times[index] != time:
-                self.times.insert(index + 1, time)
-                self.free.insert(index + 1, self.free[index])
-        for index, time in enumerate(self.times):
-            if begin <= time < begin + span:
-                self.free[index] -= gpus
+        for index in range(self._cut(begin), self._cut(begin + span)):
+            self.free[index] -= gpus
+
+    def _cut(self, time: float) -> int:
+        """The step that begins then; there is one before it, or it is the first."""
+        at = bisect_left(self.times, time)
+        if at == len(self.times) or self.times[at] != time:
+            self.times.insert(at, time)
+            self.free.insert(at, self.free[at - 1])
+        return at
 
 
 def plan_reserving(view: View, memory: Limits, now: float, place: Rule, kind: Reserving,
@@ -87,39 +93,86 @@ def plan_reserving(view: View, memory: Limits, now: float, place: Rule, kind: Re
         return []
     if any(demand.bound for demand in view.waiting.buckets):
         return _plan_places(view, memory, now, place, kind, later())
-    profiles = _profiles(view, memory, now)
     fits = {demand for demand in view.waiting.buckets if place(view.free, demand) is not None}
     plan: Plan = []
     started: dict[Demand, int] = {}
     first: Demand | None = None
-    left = sum(len(view.waiting.buckets[demand].entries) for demand in fits)  # of jobs that could start
-    with view.free.trial() as free:
-        for job in _in_order(view):
+    if fits:  # else nobody starts, whatever is reserved
+        with view.free.trial() as free:
+            turn = _Turn(view, memory, now, place, free, fits)
+            first = turn.all_in_order(kind)
+            plan, started = turn.plan, turn.started
+    for demand, bucket in view.waiting.buckets.items():
+        if len(bucket.entries) > started.get(demand, 0):
+            alone = demand == first or demand not in fits
+            plan.append(waits_for_gpus(demand) if alone else waits_its_turn(demand))
+    return plan
+
+
+class _Turn:
+    """One plan in the making, where reservations are numbers of GPUs."""
+
+    def __init__(self, view: View, memory: Limits, now: float, place: Rule, free: FreeGpus, fits: set[Demand]) -> None:
+        self.view, self.memory, self.now, self.place, self.free, self.fits = view, memory, now, place, free, fits
+        self.profiles = _profiles(view, memory, now)
+        self.plan: Plan = []
+        self.started: dict[Demand, int] = {}
+        # What cannot start for so long cannot for longer, nor later in this plan: free GPUs only become fewer.
+        self.failed: dict[Demand, float] = {}
+
+    def all_in_order(self, kind: Reserving) -> Demand | None:
+        """Who fits before or beside all reservations starts; what the first that does not asks for."""
+        buckets = self.view.waiting.buckets
+        left = sum([len(buckets[demand].entries) for demand in self.fits])  # of jobs that could start
+        first: Demand | None = None
+        for entry in heapq.merge(*[bucket.entries for bucket in buckets.values()]):
+            job: ActiveJob = entry[4]
+            left -= job.demand in self.fits
+            if not self.start(job, limit(self.view, job), True):
+                first = first or job.demand
+                if kind == "easy":
+                    self._pass(entry)
+                    break
             if not left:
                 break  # nobody further back fits, whatever is reserved
-            left -= job.demand in fits
-            if first is not None and kind == "easy" and job.demand not in fits:
-                continue
-            span = limit(view, job)
-            types = [job.demand.gpu_type] if job.demand.gpu_type is not None else list(profiles)
-            begin, chosen = min((profiles[each].earliest(job.gpus, span), each) for each in types)
-            placement = None
-            if begin <= now:
-                placement = place(free, job.demand._replace(gpu_type=chosen))
-            if placement is not None:
-                free.take(placement)
-                plan.append(Start(job.id, placement))
-                memory.ends[job.id] = now + span
-                started[job.demand] = started.get(job.demand, 0) + 1
-            elif first is None or kind == "conservative":
-                first = first or job.demand
-            else:
-                continue
-            if begin < math.inf:
-                profiles[chosen].take(begin, max(span, 1e-9), job.gpus)
-        waiting = [d for d, bucket in view.waiting.buckets.items() if len(bucket.entries) > started.get(d, 0)]
-    plan += [waits_for_gpus(d) if d == first or d not in fits else waits_its_turn(d) for d in waiting]
-    return plan
+        return first
+
+    def _pass(self, first: Ranked) -> None:
+        """Behind the first that does not fit, whoever delays it not; of who does not fit nobody is looked at."""
+        buckets = self.view.waiting.buckets
+        behind = []
+        for demand in self.fits:
+            entries = buckets[demand].entries
+            behind.append(entries[bisect_right(entries, first) :])
+        for entry in heapq.merge(*behind):
+            job: ActiveJob = entry[4]
+            span = limit(self.view, job)
+            if span < self.failed.get(job.demand, math.inf):
+                self.start(job, span, False)
+
+    def start(self, job: ActiveJob, span: float, reserves: bool) -> bool:
+        """Whether it could, now; where not, and it `reserves`, the earliest GPUs for it are kept."""
+        demand, now = job.demand, self.now
+        begin = math.inf
+        chosen: str | None = None
+        for each, profile in self.profiles.items():
+            if demand.gpu_type is None or each == demand.gpu_type:
+                found = profile.earliest(job.gpus, span)
+                if chosen is None or (found, each) < (begin, chosen):
+                    begin, chosen = found, each
+        placement = None
+        if begin <= now:
+            placement = self.place(self.free, demand._replace(gpu_type=chosen))
+        else:
+            self.failed[demand] = min(span, self.failed.get(demand, math.inf))
+        if placement is not None:
+            self.free.take(placement)
+            self.plan.append(Start(job.id, placement))
+            self.memory.ends[job.id] = now + span
+            self.started[demand] = self.started.get(demand, 0) + 1
+        if chosen is not None and begin < math.inf and (placement is not None or reserves):
+            self.profiles[chosen].take(begin, max(span, 1e-9), job.gpus)
+        return placement is not None
 
 
 def _plan_places(view: View, memory: Limits, now: float, place: Rule, kind: Reserving, later: Later) -> Plan:
@@ -131,7 +184,7 @@ def _plan_places(view: View, memory: Limits, now: float, place: Rule, kind: Rese
     failed: dict[Demand, float] = {}  # what did not fit for so long does not fit for longer, nor later in this plan
     left = sum(len(view.waiting.buckets[demand].entries) for demand in fits)
     with view.free.trial() as free:
-        places = Places(now, free, _ends(view, memory), place, later)
+        places = Places(now, free, _ends(view, memory) if left else (), place, later)
         for job in _in_order(view):
             if not left:
                 break

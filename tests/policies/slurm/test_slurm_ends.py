@@ -137,3 +137,16 @@ def test_a_pass_costs_as_many_calls_with_a_thousand_running_as_with_sixty_four()
     assert max(counted_calls[1:]) < 1.2 * min(counted_calls[1:]), counted_calls
 
 
+
+
+@pytest.mark.pure
+def test_an_end_costs_as_many_calls_however_many_wait_where_no_limit_ends_inside_the_window() -> None:
+    counted_calls = []
+    for waiting in (50, 50, 150, 450):  # the first one fills what is looked up once
+        policy = make_policy("slurm")
+        scheduler = Scheduler(cluster(2, 4, 8), policy, SilentWorld(), Journal(), Perfect({}))
+        scheduler.step(0.0, [ev.Arrived(Job(f"r{i}", 0.0, 1)) for i in range(64)])
+        scheduler.step(100.0, [ev.Arrived(Job(f"w{i}", 100.0, (2, 4, 8, 16)[i % 4])) for i in range(waiting)])
+        scheduler.step(200.0, [ev.Arrived(Job("small", 200.0, 1))])  # the last of all fits, and nobody before it
+        counted_calls.append(calls(lambda s=scheduler: s.step(300.0, [ev.Finished("r0")])))  # type: ignore[misc]
+    assert max(counted_calls[1:]) < 1.2 * min(counted_calls[1:]), counted_calls

@@ -9,7 +9,8 @@ from dally.core.free import FreeGpus
 from dally.core.placement import Placement
 from dally.core.plan import demand_of
 from dally.core.topology import Topology
-from dally.policies.slurm.nodes import Nodes, Shape
+from dally.policies.slurm.asks import Shape
+from dally.policies.slurm.nodes import Nodes
 from dally.policies.slurm.room import Chosen, RoomLater, RoomNow
 from dally.policies.slurm.settings import Partition, Settings
 

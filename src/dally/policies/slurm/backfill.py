@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
 from dally.core.active import ActiveJob
+from dally.core.inner import place_of
 from dally.core.plan import Demand
+from dally.core.ranking import Bucket, Entry, before
 from dally.policies.slurm.counts import CountedSpace
 from dally.policies.slurm.ends import UNKNOWN, Answer, begins, will_run
 from dally.policies.slurm.nodes import nodes_of
@@ -20,14 +20,16 @@ from dally.policies.slurm.turn import Turn
 TOLD: Final = 10  # so many jobs at the head of the queue are told when and where they are planned to start
 
 
-@dataclass(slots=True)
 class _Tested:
     """How many jobs a pass has looked at: bf_max_job_user and its like."""
 
-    users: dict[str, int] = field(default_factory=dict)
-    partitions: dict[str, int] = field(default_factory=dict)
-    both: dict[tuple[str, str], int] = field(default_factory=dict)
-    arrays: dict[str, int] = field(default_factory=dict)  # tasks that got reservations
+    __slots__ = ("arrays", "both", "partitions", "users")
+
+    def __init__(self) -> None:
+        self.users: dict[str, int] = {}
+        self.partitions: dict[str, int] = {}
+        self.both: dict[tuple[str, str], int] = {}
+        self.arrays: dict[str, int] = {}  # tasks that got reservations
 
 
 class Backfill:
@@ -41,35 +43,54 @@ class Backfill:
         self.reserved: dict[str, int] = {}  # by partition, jobs that a reservation was made for
         self.partitions: dict[str, Partition] = {}  # of jobs that would fit
         self.tested = _Tested()
-        self._queue: list[ActiveJob] = []  # who may be tested
-        self._fitting: dict[tuple[Demand, str], bool] = {}  # whether they fit into what was free at first
+        self._queue: list[Entry] = []  # who may be tested
+        self._fitting: dict[str, dict[Demand, bool]] = {}  # by partition, who fits into what was free at first
         self._shortest: float | None = None  # limit of those who do
         # What was found not to fit: free GPUs become fewer in a pass, so that it does not fit later in it either.
         self.failed: set[tuple[Demand, str, int]] = set()
         self.monotone = settings.preempt == "off" and not self.nodes.reserved
+        self._only = self._only_partition()
+        self._fit: list[Bucket] = []  # where there is but one: waiting jobs that free GPUs would hold, by demand
+        # Until somebody starts or reserves: what is foreseen past the window for a demand is so for all who ask for it.
+        self._beyond: dict[Demand, Answer] = {}
+        self._first_end: float | None = None  # of limits, once nobody needs to be told his start
 
     def run(self) -> bool:
         """Whether there was somebody left to test, and some started."""
         settings, turn = self.settings, self.turn
-        before, more = len(turn.starts), False
+        already, more = len(turn.starts), False
+        most_tests, most_starts = settings.bf_max_job_test, settings.bf_max_job_start
+        queue = self._queue = turn.queue(most_tests)
         last = self._last_that_fits()
         final = max(last.values(), default=-1)
         until: dict[str, int] = {}  # by partition, up to where in the order its jobs are worth a test
         told: set[str] = set()
-        for place, job in enumerate(turn.queue()):
+        place = -1
+        while place + 1 < len(queue):
+            place += 1
             if place >= TOLD:
                 if place > final:
                     break  # nobody further back fits even into all that is free: whatever is reserved, nobody starts
+                if self._only is not None and self._past_the_window():
+                    place = self._next_that_fits(place)
+                    if place > final:
+                        break
+                    self._start(queue[place][4], self._only)
+                    continue
                 if not self._gap():
                     break  # every node with a free GPU is reserved too soon for the shortest of them
-            if place >= settings.bf_max_job_test:
+            if place >= most_tests or (most_starts and len(turn.starts) - already >= most_starts):
                 more = True
                 break
-            if settings.bf_max_job_start and len(turn.starts) - before >= settings.bf_max_job_start:
-                more = True
-                break
+            job: ActiveJob = queue[place][4]
             if place >= TOLD and place > self._until(job, last, until):
                 continue  # nor does anybody whose nodes it could reserve
+            if self._only is not None and not self.reserved:
+                planned = self._test_alike(job, self._only)
+                if planned is not None and place < TOLD:
+                    told.add(job.id)
+                    turn.tell(job, planned.start, planned.chosen, first=place == 0)
+                continue
             if self._too_many(job) or turn.stopped(job):
                 continue
             planned = None
@@ -82,7 +103,7 @@ class Backfill:
                 told.add(job.id)
                 turn.tell(job, planned.start, planned.chosen, first=place == 0)
         turn.untell(told)
-        return more and len(turn.starts) > before
+        return more and len(turn.starts) > already
 
     def _too_many(self, job: ActiveJob) -> bool:
         """Whether as many jobs like it were tested as may be in one pass."""
@@ -99,6 +120,51 @@ class Backfill:
 
     # --- who need not be tested -------------------------------------------------------------------------------
 
+    def _only_partition(self) -> Partition | None:
+        """Where all there is is one partition, and what becomes of a job in it is a matter of its demand and its limit
+        alone: that one."""
+        if len(self.rules.submitted_to) != 1 or not self.rules.alike or self.nodes.reserved or self.turn.throttles():
+            return None
+        for demand in self.view.waiting.buckets:
+            where = demand.where
+            if where is not None and where.prefers is not None:
+                return None
+        (only,) = self.rules.submitted_to.values()
+        return None if "," in only.name else only
+
+    def _past_the_window(self) -> bool:
+        """Whether nothing is reserved, and no limit ends so soon that anything could be."""
+        if self.reserved:
+            return False
+        if self._first_end is None:
+            ends = self.turn.ends().all
+            self._first_end = ends[0].time if ends else math.inf
+        return self._first_end > self.now + self.settings.bf_window
+
+    def _next_that_fits(self, place: int) -> int:
+        """The place of the next job, from this one on, that free GPUs would hold."""
+        queue, started = self._queue, self.turn.started
+        here = queue[place]
+        first: Entry | None = None
+        for bucket in self._fit:
+            entries = bucket.entries
+            at = place_of(entries, here)
+            while at < len(entries) and entries[at][4].id in started:
+                at += 1
+            if at < len(entries) and (first is None or before(entries[at], first)):
+                first = entries[at]
+        return len(queue) if first is None else place_of(queue, first)
+
+    def _start(self, job: ActiveJob, partition: Partition) -> None:
+        """All that a test could come to where nothing can be reserved. Of those who ask for the same nobody fits once
+        one does not: they are not looked at."""
+        turn = self.turn
+        if turn.start_now(job, partition, self.nodes.of(partition) & turn.up):
+            assert self._first_end is not None
+            self._first_end = min(self._first_end, turn.memory.limits[job.id])
+        else:
+            self._fit.remove(self.view.waiting.buckets[job.demand])
+
     def _gap(self) -> bool:
         """Whether the shortest job that would fit could start now on some node, were it small enough."""
         if self.settings.preempt != "off" or self.counted is not None:
@@ -110,9 +176,13 @@ class Backfill:
         if self.space.opening(now, now + YEAR, roomy)[0]:
             return True  # however long it takes: it need not be known who is the shortest
         if self._shortest is None:
-            fitting, rules = self._fitting, self.rules
-            self._shortest = min([rules.limit(self.view, job) for job in self._queue
-                                  if fitting.get((job.demand, rules.partition(job).name))])  # fmt: skip
+            limits = []
+            for entry in self._queue[: self.settings.bf_max_job_test]:
+                job: ActiveJob = entry[4]
+                fitting = self._fitting.get(self.rules.partition(job).name)
+                if fitting is not None and fitting.get(job.demand):
+                    limits.append(self.rules.limit(self.view, job))
+            self._shortest = min(limits)
         return self.space.opening(now, now + self._shortest, roomy)[0] != 0
 
     def _until(self, job: ActiveJob, last: dict[str, int], known: dict[str, int]) -> int:
@@ -126,48 +196,52 @@ class Backfill:
 
     def _last_that_fits(self) -> dict[str, int]:
         """By partition, the place in the order of its last job that free GPUs would hold if nothing were reserved."""
-        turn = self.turn
         if self.settings.preempt != "off":
             self.partitions = {EVERYWHERE: Partition(EVERYWHERE)}
             return {EVERYWHERE: len(self.view.waiting)}
-        hopeful = {demand for demand in self.view.waiting.buckets if self._hopeful(demand)}
-        if not hopeful:
-            return {}
-        self._queue = queue = list(islice(turn.queue(), self.settings.bf_max_job_test))
-        alone = len(self.rules.submitted_to) == 1  # all there is is one partition: its last job is the last of all
-        if alone:
+        if len(self.rules.submitted_to) == 1:
             (partition,) = self.rules.submitted_to.values()
-            for demand in hopeful:
-                self._fits(demand, partition)
+            return self._last_of_one(partition)
         last: dict[str, int] = {}
-        for place in range(len(queue) - 1, -1, -1):
-            job = queue[place]
-            if job.demand in hopeful:
-                partition = self.rules.partition(job)
-                if self._fits(job.demand, partition) and partition.name not in last:
-                    last[partition.name] = place
-                    self.partitions[partition.name] = partition
-                    if alone:
-                        break
+        queue = self._queue
+        for place in range(min(len(queue), self.settings.bf_max_job_test) - 1, -1, -1):
+            job: ActiveJob = queue[place][4]
+            partition = self.rules.partition(job)
+            if self._fits(job.demand, partition) and partition.name not in last:
+                last[partition.name] = place
+                self.partitions[partition.name] = partition
         return last
+
+    def _last_of_one(self, partition: Partition) -> dict[str, int]:
+        """The same where all there is is one partition: the last of those who ask for the same says it for all."""
+        queue, started = self._queue, self.turn.started
+        most = self.settings.bf_max_job_test
+        final: Entry | None = None
+        for bucket in self.view.waiting.buckets.values():
+            if not self._fits(bucket.demand, partition):
+                continue
+            self._fit.append(bucket)
+            entries = bucket.entries
+            at = (place_of(entries, queue[most]) if len(queue) > most else len(entries)) - 1
+            while at >= 0 and entries[at][4].id in started:
+                at -= 1
+            if at >= 0 and (final is None or before(final, entries[at])):
+                final = entries[at]
+        if final is None:
+            return {}
+        self.partitions[partition.name] = partition
+        return {partition.name: place_of(queue, final)}
 
     def _fits(self, demand: Demand, partition: Partition) -> bool:
         """Into what was free at first."""
-        key = (demand, partition.name)
-        found = self._fitting.get(key)
+        known = self._fitting.get(partition.name)
+        if known is None:
+            known = self._fitting[partition.name] = {}
+        found = known.get(demand)
         if found is None:
             turn = self.turn
-            found = self._fitting[key] = self.nodes.find(turn.room, demand, partition, turn.up, None) is not None
+            found = known[demand] = turn.enough(demand) and self.nodes.holds(turn.room, demand, partition, turn.up)
         return found
-
-    def _hopeful(self, demand: Demand) -> bool:
-        """Whether as many GPUs are free as it asks for, of its type, and on as many nodes: less than that they fit."""
-        pools = self.turn.free.pools
-        there = pools.values() if demand.gpu_type is None else filter(None, (pools.get(demand.gpu_type),))
-        if not any(pool.total >= demand.gpus for pool in there):
-            return False
-        nodes = demand.nodes
-        return nodes is None or (self.turn.room.at_least(demand.gpus // nodes) & self.turn.up).bit_count() >= nodes
 
     # --- one job ----------------------------------------------------------------------------------------------
 
@@ -217,6 +291,23 @@ class Backfill:
             self._count(job, partition)
             return Answer(start, answer.chosen)
         return None
+
+    def _test_alike(self, job: ActiveJob, partition: Partition) -> Answer | None:
+        """The same while nothing is reserved, and jobs differ in nothing but demand and limit."""
+        known = self._beyond.get(job.demand)
+        if known is not None:
+            return known
+        turn = self.turn
+        allowed = self.nodes.of(partition) & turn.up
+        answer = self._try(job, partition, allowed, None) if allowed else None
+        if answer is None:
+            return None
+        if answer.start <= self.now:
+            self._beyond.clear()
+        elif answer.start > self.now + self.settings.bf_window:
+            self._beyond[job.demand] = answer
+            return answer
+        return self._test(job, partition)
 
     def _count(self, job: ActiveJob, partition: Partition) -> None:
         self.reserved[partition.name] = self.reserved.get(partition.name, 0) + 1

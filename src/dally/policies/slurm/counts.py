@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from dally.policies.slurm.asks import Shape
 from dally.policies.slurm.ends import groups
-from dally.policies.slurm.nodes import Shape
 from dally.policies.slurm.room import Chosen, RoomLater
 
 if TYPE_CHECKING:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from dally.core.free import bits
 from dally.core.inner import place_of
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.policies.slurm.nodes import Nodes, counted, nodes_of
-from dally.policies.slurm.room import Chosen
+from dally.policies.slurm.room import Chosen, Room
 from dally.policies.slurm.settings import Partition
 
 FIRST_WINDOW: Final = 30.0  # seconds: jobs that end within it are taken to end together, then within twice as many, …
+_REMEMBERED: Final = 1000  # grounds of answers
+_BLOCK: Final = 16  # nodes that are compared at once
 KILL_WAIT: Final = 30.0  # seconds between the end of a job's limit and its being killed
 
-Moment = tuple[float, str]  # a time, and the job whose limit ends then: two jobs never have the same id
+# Tuples. Where their types said of what, compiled code would take them apart and put others together at every turn.
+Moment = tuple[Any, ...]  # a time, and the job whose limit ends then: two jobs never have the same id
+Coming = tuple[Any, ...]  # a moment, and the node that comes to have so many GPUs free then
 Question = tuple[Demand, str, int, str | None]  # who asks, of which partition, on which nodes, how near
-_ALREADY: Moment = (-math.inf, "")
-_ALL_THEN = "\U0010ffff"  # after the id of every job
+ALREADY: Final = -math.inf  # the time of what is free now
+_ALL_THEN: Final = "\U0010ffff"  # after the id of every job
 
 
 class End(NamedTuple):
@@ -50,33 +52,55 @@ class Foreseen:
 UNKNOWN = Foreseen(math.nan, ())  # nobody has asked yet
 
 
+class _Grounds:
+    """What was foreseen for those who find nodes of one type at the first look, and all that it followed from."""
+
+    __slots__ = ("changes", "found", "last", "soonest")
+
+    def __init__(self, soonest: Moment, changes: int, last: End, found: Foreseen) -> None:
+        self.soonest, self.changes, self.last, self.found = soonest, changes, last, found
+
+
 class _Ready:
-    """The moments at which nodes come to have a certain number of GPUs free, in order; and after each of them, all that
-    have."""
+    """Nodes in the order in which they come to have a certain number of GPUs free."""
 
-    def __init__(self, machines: int) -> None:
-        self.of: list[Moment | None] = [None] * machines
-        self.moments: list[Moment] = []  # several nodes may come to it at one
-        self.sets: list[int] = []
-        self.stale = (1 << machines) - 1  # nodes whose moment is to be worked out again
+    __slots__ = ("bits", "changes", "of", "order", "sets", "stale")
 
-    def change(self, machines: list[tuple[int, Moment | None]]) -> None:
-        moments, sets = self.moments, self.sets
-        for machine, after in machines:
-            before, self.of[machine] = self.of[machine], after
-            bit = 1 << machine
-            old = bisect_left(moments, before) if before is not None else len(moments)
-            new = bisect_left(moments, after) if after is not None else len(moments)
-            if after is not None and (new == len(moments) or moments[new] != after):
-                moments.insert(new, after)
-                sets.insert(new, sets[new - 1] if new else 0)
-                old += old >= new
-            for place in range(new, old):  # it has them sooner
-                sets[place] |= bit
-            for place in range(old, new):  # later
-                sets[place] &= ~bit
-            if before is not None and (sets[old - 1] if old else 0) == sets[old]:
-                del moments[old], sets[old]  # nobody else comes to it then
+    def __init__(self, bits: list[int]) -> None:
+        self.bits = bits
+        self.changes = 0  # of the order, so far
+        self.of: list[Coming | None] = [None] * len(bits)
+        self.order: list[Coming] = []
+        self.sets: list[int] = []  # of the first, the first two, …: as far as somebody has asked
+        self.stale = (1 << len(bits)) - 1  # nodes whose moment is to be worked out again
+
+    def change(self, machine: int, after: Coming | None) -> None:
+        order = self.order
+        self.changes += 1
+        before, self.of[machine] = self.of[machine], after
+        if before is not None:
+            at = place_of(order, before)
+            order.pop(at)
+            del self.sets[at:]
+        if after is not None:
+            at = place_of(order, after)
+            order.insert(at, after)
+            del self.sets[at:]
+
+    def first(self, count: int) -> int:
+        """So many of them, as a bit set."""
+        if not count:
+            return 0
+        sets, order, bits = self.sets, self.order, self.bits
+        known = len(sets)
+        if known < count:
+            found = sets[known - 1] if known else 0
+            while known < count:
+                machine: int = order[known][2]
+                found |= bits[machine]
+                sets.append(found)
+                known += 1
+        return sets[count - 1]
 
 
 class Ends:
@@ -93,10 +117,14 @@ class Ends:
         self.counts = [0] * machines  # GPUs that are free now
         self._masks = [0] * machines
         self._of: dict[str, tuple[End, Placement]] = {}
-        self._on: list[list[tuple[float, str, int]]] = [[] for _ in range(machines)]  # by node, who leaves how many
+        self._on: list[list[Coming]] = [[] for _ in range(machines)]  # by node, the moments at which how many are left
         self._by_gpus: dict[int, _Ready] = {}
+        self._spoilt = 0  # nodes of which they do not know yet that something has changed there
+        self._bits = [1 << machine for machine in range(machines)]
+        self._every = (1 << machines) - 1
         # Answers of `will_run`, as long as nothing changes: many a pass finds but one more job in the queue.
         self.foreseen: dict[Question, Foreseen | None] = {}
+        self.grounds: dict[Question, _Grounds] = {}  # of former answers: most changes are of no consequence to them
 
     # --- kept up to date ----------------------------------------------------------------------------------------
 
@@ -127,67 +155,81 @@ class Ends:
 
     def free_are(self, masks: list[int]) -> None:
         """These GPUs are free now, by node."""
-        if masks == self._masks:
-            return
-        spoilt = 0
-        for machine, mask in enumerate(masks):
-            if mask != self._masks[machine]:
-                self._masks[machine] = mask
-                self.counts[machine] = gpus_in(mask)
-                spoilt |= 1 << machine
-        self._spoil(spoilt)
+        known, spoilt = self._masks, 0
+        for begin in range(0, len(masks), _BLOCK):  # few have changed
+            if masks[begin : begin + _BLOCK] == known[begin : begin + _BLOCK]:
+                continue
+            for machine in range(begin, min(begin + _BLOCK, len(masks))):
+                mask = masks[machine]
+                if mask != known[machine]:
+                    known[machine] = mask
+                    self.counts[machine] = gpus_in(mask)
+                    spoilt |= self._bits[machine]
+        if spoilt:
+            self._spoil(spoilt)
 
     def _spoil(self, nodes: int) -> None:
         self.foreseen.clear()
-        for ready in self._by_gpus.values():
-            ready.stale |= nodes
+        self._spoilt |= nodes
 
     # --- what will be free ----------------------------------------------------------------------------------------
 
-    def _ready(self, gpus: int) -> _Ready:
+    def ready(self, gpus: int) -> _Ready:
         """Which nodes have so many GPUs free, and from when on."""
+        if self._spoilt:
+            for each in self._by_gpus.values():
+                each.stale |= self._spoilt
+            self._spoilt = 0
         ready = self._by_gpus.get(gpus)
         if ready is None:
-            ready = self._by_gpus[gpus] = _Ready(len(self.counts))
-        if ready.stale:
-            changed = []
-            for machine in bits(ready.stale):
+            ready = self._by_gpus[gpus] = _Ready(self._bits)
+        stale = ready.stale
+        if stale:
+            ready.stale = 0
+            while stale:
+                low = stale & -stale
+                stale ^= low
+                machine = low.bit_length() - 1
                 after = self._when(machine, gpus)
                 if after != ready.of[machine]:
-                    changed.append((machine, after))
-            ready.stale = 0
-            if changed:
-                ready.change(changed)
+                    ready.change(machine, after)
         return ready
 
-    def _when(self, machine: int, gpus: int) -> Moment | None:
+    def _when(self, machine: int, gpus: int) -> Coming | None:
         count = self.counts[machine]
         if count >= gpus:
-            return _ALREADY
-        for time, job, more in self._on[machine]:
+            return (ALREADY, "", machine)
+        for each in self._on[machine]:
+            more: int = each[2]
             count += more
             if count >= gpus:
-                return time, job
+                return (each[0], each[1], machine)
         return None
 
     def soonest(self, nodes: int, gpus: int, where: int) -> Moment | None:
         """When as many of the nodes `where` have so many GPUs free each."""
-        ready = self._ready(gpus)
-        sets = ready.sets
-        low, high = 0, len(sets)  # the sets only grow
-        while low < high:
-            middle = (low + high) // 2
-            if (sets[middle] & where).bit_count() >= nodes:
-                high = middle
-            else:
-                low = middle + 1
-        return ready.moments[low] if low < len(sets) else None
+        ready = self.ready(gpus)
+        order = ready.order
+        if where == self._every:
+            return order[nodes - 1] if nodes <= len(order) else None
+        left, bits = nodes, self._bits
+        for each in order:
+            machine: int = each[2]
+            if bits[machine] & where:
+                left -= 1
+                if not left:
+                    return each
+        return None
 
-    def by_then(self, gpus: int, moment: Moment) -> int:
+    def by_then(self, gpus: int, time: float, job: str) -> int:
         """Nodes that have so many free when the jobs up to this moment have ended."""
-        ready = self._ready(gpus)
-        place = bisect_right(ready.moments, moment)
-        return ready.sets[place - 1] if place else 0
+        ready = self.ready(gpus)
+        return ready.first(place_of(ready.order, (time, job, len(self._bits))))
+
+    def at(self, moment: Moment) -> int:
+        """The first end from this moment on."""
+        every: list[Any] = self.all  # an end begins with its moment
+        return place_of(every, moment)
 
     def on(self, nodes: int, position: int) -> int | None:
         """The first end on these nodes from this one on."""
@@ -200,27 +242,29 @@ class Ends:
     def last(self, nodes: int, until: float) -> int:
         """The last end on these nodes until then; there is one."""
         every = self.all
-        place = bisect_right(every, (until, _ALL_THEN)) - 1  # an end begins with its moment
+        place = self.at((until, _ALL_THEN)) - 1
         while not every[place].nodes & nodes:
             place -= 1
         return place
 
 
-class RoomThen:
+class RoomThen(Room):
     """What will be free once the jobs up to a moment have ended."""
 
-    def __init__(self, ends: Ends, moment: Moment) -> None:
-        self.ends, self.moment = ends, moment
+    def __init__(self, ends: Ends, time: float, job: str) -> None:
+        self.ends, self.time, self.job = ends, time, job
 
     def at_least(self, gpus: int) -> int:
-        return self.ends.by_then(gpus, self.moment)
+        return self.ends.by_then(gpus, self.time, self.job)
 
     def free_on(self, machine: int) -> int:
         found = self.ends.counts[machine]
-        for time, job, gpus in self.ends._on[machine]:
-            if (time, job) > self.moment:
+        moment = (self.time, self.job)
+        for each in self.ends._on[machine]:
+            if (each[0], each[1]) > moment:
                 break
-            found += gpus
+            more: int = each[2]
+            found += more
         return found
 
 
@@ -232,7 +276,7 @@ def will_run(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, all
     question = (demand, partition.name, allowed, near)
     found = ends.foreseen.get(question, UNKNOWN)
     if found is UNKNOWN:
-        found = ends.foreseen[question] = _foresee(nodes, ends, demand, partition, allowed, near, one_by_one)
+        found = ends.foreseen[question] = _foresee(nodes, ends, question, partition, one_by_one)
     return begins(found, now)
 
 
@@ -244,28 +288,56 @@ def begins(found: Foreseen | None, now: float) -> Answer | None:
     return Answer(last if last > now else max(last + KILL_WAIT, now + 1.0), found.chosen)
 
 
-def _foresee(nodes: Nodes, ends: Ends, demand: Demand, partition: Partition, allowed: int, near: str | None,
-             one_by_one: bool) -> Foreseen | None:  # fmt: skip
+def _foresee(nodes: Nodes, ends: Ends, question: Question, partition: Partition, one_by_one: bool) -> Foreseen | None:
     """The end with which it fits, and where."""
+    demand, _, allowed, near = question
     place = ends.on(allowed, 0)
-    soonest: Moment | None = None
-    for shape, where in nodes.wanted(demand, partition, allowed):
-        moment = ends.soonest(shape.nodes, shape.gpus, where)
-        if moment is not None and (soonest is None or moment < soonest):
-            soonest = moment
-    if place is None or soonest is None:
+    if place is None:
         return None
     edge = first_edge(ends.all[place].time)
-    if soonest > _ALREADY:  # nothing before it would do
-        place = bisect_left(ends.all, soonest)  # an end begins with its moment
-    while place is not None:
-        last = place if one_by_one else ends.last(allowed, group_end(edge, ends.all[place].time))
+    asks = nodes.asks(demand, partition)
+    # Where how many nodes have how many GPUs is all that matters, the same follows from the same.
+    simple = len(asks) == 1 and asks[0].nodes > 0 and demand.where is None and near is None and not nodes.by_room
+    known = ends.grounds.get(question) if simple else None
+    if known is not None and ends.ready(asks[0].gpus).changes == known.changes:
+        end = ends.all[_together(ends, allowed, edge, known.soonest, one_by_one)]
+        if end.time == known.last.time and end.job == known.last.job:
+            return known.found
+    soonest: Moment | None = None
+    for ask in asks:
+        shape = ask.least
+        moment = ends.soonest(shape.nodes, shape.gpus, ask.where & allowed)
+        if moment is not None and (soonest is None or moment < soonest):
+            soonest = moment
+    if soonest is None:
+        return None
+    last = _together(ends, allowed, edge, soonest, one_by_one)
+    while True:
         end = ends.all[last]
-        chosen = nodes.find(RoomThen(ends, (end.time, end.job)), demand, partition, allowed, near)
+        chosen = nodes.find(RoomThen(ends, end.time, end.job), demand, partition, allowed, near)
         if chosen is not None:
-            return Foreseen(end.time, chosen)
+            found = Foreseen(end.time, chosen)
+            if simple:
+                if len(ends.grounds) >= _REMEMBERED:
+                    ends.grounds.clear()
+                ends.grounds[question] = _Grounds(soonest, ends.ready(asks[0].gpus).changes, end, found)
+            return found
         place = ends.on(allowed, last + 1)
-    return None
+        if place is None:
+            return None
+        last = place if one_by_one else ends.last(allowed, group_end(edge, ends.all[place].time))
+
+
+def _together(ends: Ends, allowed: int, edge: float, soonest: Moment, one_by_one: bool) -> int:
+    """The last of those on these nodes that are taken to end at once with the first after which it may fit."""
+    time: float = soonest[0]
+    if time == ALREADY or one_by_one:
+        place = ends.on(allowed, 0 if time == ALREADY else ends.at((time, soonest[1])))
+        assert place is not None, "somebody ends there"
+        if one_by_one:
+            return place
+        time = ends.all[place].time
+    return ends.last(allowed, group_end(edge, time))
 
 
 def first_edge(first: float) -> float:

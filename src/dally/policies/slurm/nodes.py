@@ -16,25 +16,9 @@ from dally.core.job import Job
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
 from dally.core.topology import Topology
+from dally.policies.slurm.asks import Ask, Shape
 from dally.policies.slurm.room import Chosen, Room, RoomNow
 from dally.policies.slurm.settings import Partition, Settings
-
-
-class Shape(NamedTuple):
-    """So many nodes with so many GPUs each; no nodes: GPUs wherever they are, as `sbatch --gpus` asks for them."""
-
-    nodes: int
-    gpus: int  # per node, or in all
-
-
-class Ask(NamedTuple):
-    """What a demand comes to on nodes of one GPU type in one partition."""
-
-    shape: Shape
-    where: int  # nodes of this type that it may have at all
-
-
-_ANY = Shape(1, 1)  # a node with a GPU: the least that GPUs wherever they are come to
 
 
 class Reserved(NamedTuple):
@@ -46,6 +30,7 @@ class Reserved(NamedTuple):
     nodes: int
 
 
+_REMEMBERED: Final = 1000  # choices of nodes by what there was to choose from
 BY_NODE: Final = frozenset({"order", "last", "pack", "spread"})  # ways of choosing that know no switches
 
 
@@ -76,7 +61,8 @@ class Nodes:
                         for level in range(self.leaf_level, len(topology.levels))]
                        for members in self._members[self.leaf_level]]  # fmt: skip
         self._of: dict[str, int] = {}
-        self._asks: dict[tuple[Demand, str], list[Ask]] = {}
+        self._asks: dict[str, dict[Demand, list[Ask]]] = {}  # by partition
+        self.by_room = settings.topology in ("pack", "spread")  # how full nodes are decides, too
         self._by_weight: list[int] = _by_weight(self._named(settings.weights), len(topology.machines))
         # Where no node is lighter than others, one leaf switch is all that most jobs need.
         simple = settings.topology == "tree" and len(self._by_weight) == 1
@@ -136,10 +122,13 @@ class Nodes:
     def asks(self, demand: Demand, partition: Partition) -> list[Ask]:
         """By GPU type: as many nodes as it says; else the fewest that can hold it with the same number of GPUs on each,
         where there are such nodes; otherwise any. Types that cannot hold it in this partition are left out."""
-        found = self._asks.get((demand, partition.name))
+        known = self._asks.get(partition.name)
+        if known is None:
+            known = self._asks[partition.name] = {}
+        found = known.get(demand)
         if found is None:
             among = self.all if demand.among is None else self.topology.among(demand.among)
-            found = self._asks[demand, partition.name] = []
+            found = known[demand] = []
             for kind in (demand.gpu_type,) if demand.gpu_type is not None else self.topology.gpu_types:
                 where = self.kinds.get(kind, 0) & self.of(partition) & among
                 shape = self._shape(demand, where)
@@ -181,24 +170,34 @@ class Nodes:
         """Nodes for the gang among those `allowed`; `near`: not if they are spread over several domains of this level,
         the leaf switch at the least."""
         where = demand.where
-        for shape, mine in self.asks(demand, partition):
-            open_to = room.at_least(shape.gpus if shape.nodes else 1) & mine & allowed
+        for ask in self.asks(demand, partition):
+            open_to = room.at_least(ask.least.gpus) & ask.where & allowed
             if where is None:
-                chosen = self._choose(room, shape, open_to)
+                chosen = self._choose(room, ask, open_to)
                 if chosen is not None and (near is None or self._together(chosen, near)):
                     return chosen
                 continue
             if demand.within is not None and self.in_island(demand):
                 open_to = self._with_island(room, demand.gpus, open_to)
             for domain in sorted(self._domains(demand), key=lambda d: (open_to & d).bit_count()):
-                chosen = self._choose(room, shape, open_to & domain)
+                chosen = self._choose(room, ask, open_to & domain)
                 if chosen is not None and (near is None or self._together(chosen, near)):
                     return chosen
         return None
 
+    def holds(self, room: Room, demand: Demand, partition: Partition, allowed: int) -> bool:
+        """Whether there are nodes for it, however far from each other."""
+        if demand.where is not None:
+            return self.find(room, demand, partition, allowed, None) is not None
+        for ask in self.asks(demand, partition):
+            open_to = room.at_least(ask.least.gpus) & ask.where & allowed
+            if open_to and (open_to.bit_count() >= ask.nodes if ask.nodes else _hold(room, open_to, ask.gpus)):
+                return True
+        return False
+
     def wanted(self, demand: Demand, partition: Partition, allowed: int) -> list[tuple[Shape, int]]:
         """What must be free before `find` can succeed: by GPU type, so many of these nodes with so many GPUs."""
-        return [(shape if shape.nodes else _ANY, where & allowed) for shape, where in self.asks(demand, partition)]
+        return [(ask.least, ask.where & allowed) for ask in self.asks(demand, partition)]
 
     def in_island(self, demand: Demand) -> bool:
         return demand.within is not None and self.topology.level_index(demand.within) < self.topology.machine_level
@@ -212,22 +211,32 @@ class Nodes:
                 found |= 1 << machine
         return found
 
-    def _choose(self, room: Room, shape: Shape, candidates: int) -> Chosen | None:
-        if shape.nodes:
-            if candidates.bit_count() < shape.nodes:
-                return None
-            if self._leaves is not None and (leaf := self._tightest(candidates, shape.nodes)):
-                return tuple((m, shape.gpus) for m in first_bits(leaf, shape.nodes))
-            order = self._order(room, candidates, shape.nodes, lambda some: some.bit_count() >= shape.nodes)
-            return tuple((m, shape.gpus) for m, _ in zip(order, range(shape.nodes), strict=False))
-
-        def enough(some: int) -> bool:
-            return sum(room.free_on(m) for m in bits(some)) >= shape.gpus
-
-        if not enough(candidates):
+    def _choose(self, room: Room, ask: Ask, candidates: int) -> Chosen | None:
+        if not ask.nodes:
+            return self._choose_any(room, ask.gpus, candidates)
+        known = ask.chosen.get(candidates)
+        if known is not None:
+            return known
+        nodes, gpus = ask.nodes, ask.gpus
+        if candidates.bit_count() < nodes:
             return None
-        chosen, left = [], shape.gpus
-        for machine in self._order(room, candidates, 1, enough):
+        if self._leaves is not None and (leaf := self._tightest(candidates, nodes)):
+            chosen = tuple([(machine, gpus) for machine in first_bits(leaf, nodes)])
+        else:
+            order = self._order(room, candidates, nodes, lambda some: some.bit_count() >= nodes)
+            chosen = tuple([(machine, gpus) for machine, _ in zip(order, range(nodes), strict=False)])
+        if not self.by_room:
+            if len(ask.chosen) >= _REMEMBERED:
+                ask.chosen.clear()
+            ask.chosen[candidates] = chosen
+        return chosen
+
+    def _choose_any(self, room: Room, wanted: int, candidates: int) -> Chosen | None:
+        """GPUs wherever they are."""
+        if not _hold(room, candidates, wanted):
+            return None
+        chosen, left = [], wanted
+        for machine in self._order(room, candidates, 1, lambda some: _hold(room, some, wanted)):
             gpus = min(left, room.free_on(machine))
             chosen.append((machine, gpus))
             left -= gpus
@@ -334,6 +343,11 @@ class Nodes:
                             if (mask & island).bit_count() >= gpus)  # fmt: skip
             slices.append((machine, lowest_gpus(mask, gpus)))
         return Placement.of(slices)
+
+
+def _hold(room: Room, nodes: int, gpus: int) -> bool:
+    """Whether these have so many GPUs free, all together."""
+    return sum(room.free_on(machine) for machine in bits(nodes)) >= gpus
 
 
 class _Counts:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dally.core import events as ev
 from dally.core import plan as pl
 from dally.core.active import ActiveJob
 from dally.core.errors import UserError
@@ -18,16 +17,16 @@ from dally.core.ranking import Rank
 from dally.core.records import dataclass
 from dally.core.told import DURATIONS
 from dally.policies.options import option, written
-from dally.policies.slurm.backfill import Backfill
 from dally.policies.slurm.conf import read_settings
 from dally.policies.slurm.dumps import moment, read_accounts
 from dally.policies.slurm.ends import Ends
-from dally.policies.slurm.memory import GONE, NO_NEWS, SlurmMemory
+from dally.policies.slurm.memory import SlurmMemory
 from dally.policies.slurm.nodes import Nodes
+from dally.policies.slurm.passes import hear_news, plan_passes
 from dally.policies.slurm.priority import decayed
 from dally.policies.slurm.rules import SlurmRules
 from dally.policies.slurm.settings import Partition, Settings, by_the_book
-from dally.policies.slurm.turn import Line, Turn, unlooked
+from dally.policies.slurm.turn import Line
 
 _DOCS = "slurm.conf(5), Slurm 22.05"
 
@@ -128,34 +127,13 @@ class Slurm(PolicyBase):
     # --- what happened --------------------------------------------------------------------------------------
 
     def hear(self, view: View, memory: SlurmMemory, now: float, entries: Sequence[Entry]) -> Iterable[ActiveJob]:
-        rules = self.rules
-        news = [entry for entry in entries if type(entry) not in NO_NEWS]
-        if news:
-            memory.wanted = memory.changed = True
-        for entry in news:
-            self._touch(memory, entry)
-            if isinstance(entry, pl.Start):
-                job = view.job(entry.job)
-                rules.began(memory, view, job, job.placement, now, job.last_change)
-                memory.told.pop(job.id, None)
-                memory.stopped.pop(job.id, None)
-            elif isinstance(entry, GONE):
-                rules.ended(memory, view, entry.job, now)
-                memory.told.pop(entry.job, None)
-        settings = rules.settings
+        hear_news(self.rules, self._ends, view, memory, now, entries)
+        settings = self.rules.settings
         if settings.ages and now >= memory.calculated + settings.calc_period:
             self._calculate(view, memory, now)
             memory.wanted = memory.changed = True
             return list(view.waiting)
         return ()
-
-    def _touch(self, memory: SlurmMemory, entry: Entry) -> None:
-        """Whose GPUs may be others from now on."""
-        job = getattr(entry, "job", None)
-        if isinstance(job, str):
-            self._ends.touched[job] = None
-        elif not isinstance(entry, ev.Arrived):  # of machines
-            self._ends.touched.update(dict.fromkeys(memory.limits))
 
     def _calculate(self, view: View, memory: SlurmMemory, now: float) -> None:
         """Usage decays and ages grow all the time; Slurm looks at both once a period."""
@@ -169,9 +147,7 @@ class Slurm(PolicyBase):
             memory.fair.update(self.rules.factors(used))
 
     def rank(self, view: View, memory: SlurmMemory, job: ActiveJob, now: float) -> Rank:
-        """Tier of the partition (or QOS, where that preempts), then priority, then submission."""
-        tier = self.rules.level(job.job) if self.rules.settings.preempt == "qos" else self.rules.tier(job.job)
-        return Rank(-float(tier), then=-float(self.rules.priority(view, memory, job)), tie=(job.job.submit_time,))
+        return self.rules.rank(view, memory, job)
 
     # --- what to do -------------------------------------------------------------------------------------------
 
@@ -183,42 +159,7 @@ class Slurm(PolicyBase):
             self._ends = Ends(len(view.topology.machines))
             self._ends.touched.update(dict.fromkeys(memory.limits))
             self._layout = view.layout
-        settings = self.rules.settings
-        if now >= memory.timer:
-            memory.wanted = memory.changed = True
-            memory.timer = math.inf  # who still waits says so again when it is looked at
-        main = memory.wanted and now >= memory.main + settings.batch_sched_delay
-        backfill = settings.backfill and memory.changed and now >= memory.backfilled + settings.bf_interval
-        plan = self._passes(view, memory, self._nodes, now, main, backfill) if main or backfill else unlooked(view)
-        if self._nodes.reserved:  # when a reservation begins or ends, others may start
-            memory.timer = min(memory.timer, self._nodes.next_change(now) or math.inf)
-        return [*plan, *self._wake(memory, now)]
-
-    def _passes(self, view: View, memory: SlurmMemory, nodes: Nodes, now: float, main: bool,
-                backfill: bool) -> pl.Plan:  # fmt: skip
-        with view.free.trial() as free:
-            turn = Turn(self.rules, nodes, self._line, self._ends, view, memory, free, now)
-            if main:
-                full = now >= memory.full + self.rules.settings.sched_interval
-                turn.main_pass(full)
-                memory.wanted, memory.main = False, now
-                memory.full = now if full else memory.full
-            if backfill:
-                memory.changed = Backfill(turn).run()
-                memory.backfilled = now
-        return turn.plan()
-
-    def _wake(self, memory: SlurmMemory, now: float) -> list[pl.Action]:
-        settings = self.rules.settings
-        times = [memory.timer]
-        if memory.wanted:
-            times.append(memory.main + settings.batch_sched_delay)
-        if settings.backfill and memory.changed:
-            times.append(memory.backfilled + settings.bf_interval)
-        if settings.ages:
-            times.append(memory.calculated + settings.calc_period)
-        due = min(times)
-        return [pl.WakeAt(due)] if now < due < math.inf else []
+        return plan_passes(self.rules, self._nodes, self._line, self._ends, view, memory, now)
 
 
 def _settings(options: Any) -> tuple[Settings, list[str]]:

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from dally.core.free import FreeGpus
 from dally.core.placement import gpus_in
 
 Chosen = tuple[tuple[int, int], ...]  # (machine, GPUs)
 
 
-class Room(Protocol):
+class Room:
     """GPUs that are free now, or will be at some time."""
 
     def at_least(self, gpus: int) -> int:
         """Bit set of the machines with so many free."""
-        ...
+        raise NotImplementedError
 
-    def free_on(self, machine: int) -> int: ...
+    def free_on(self, machine: int) -> int:
+        raise NotImplementedError
 
 
-class RoomNow:
+class RoomNow(Room):
     """What is free now, straight from the index."""
 
     def __init__(self, free: FreeGpus) -> None:
         self.free = free
+        self._pools = list(free.pools.values())
+        self._level: int = free.topology.machine_level
 
     def at_least(self, gpus: int) -> int:
-        level, found = self.free.topology.machine_level, 0
-        if level == len(self.free.topology.levels) - 1:  # one machine, whose count is the total
-            return int(self.free.total >= gpus)
-        for pool in self.free.pools.values():
-            found |= pool.domains_with(level, gpus)
+        if len(self._pools) == 1:
+            return self._pools[0].domains_with(self._level, gpus)
+        found = 0
+        for pool in self._pools:
+            found |= pool.domains_with(self._level, gpus)
         return found
 
     def free_on(self, machine: int) -> int:
         return gpus_in(self.free.masks[machine])
 
 
-class RoomLater:
+class RoomLater(Room):
     """What will be free once some jobs have ended."""
 
     def __init__(self, counts: list[int]) -> None:

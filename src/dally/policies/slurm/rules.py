@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from dally.core.job import Job
 from dally.core.placement import Placement
 from dally.core.plan import Demand
 from dally.core.policy import View
+from dally.core.ranking import Rank
 from dally.core.reasons import Reason
 from dally.policies.slurm.accounts import ROOT, Qos
 from dally.policies.slurm.limits import Bound, Limiter, Need, book_held, in_the_way
@@ -31,7 +32,7 @@ class SlurmRules:
         self.settings, self.tenant, self.qos, self.shares = settings, tenant, qos, shares
         self.own_priority = own_priority
         self._named: dict[str, Partition] = {}
-        self._partitions: dict[tuple[str | None, str | None], Partition] = {}  # of jobs by their own words
+        self._partitions: dict[str | None, dict[str | None, Partition]] = {}  # by what jobs name, and their tenant
         self.submitted_to: dict[str, Partition] = {}  # all that jobs were ever ranked in
         self._together: dict[str, tuple[Partition, tuple[Partition, ...]]] = {}  # by "a,b", what jobs of both are in
         self._factors = [each.job_factor for each in settings.partitions.values()]
@@ -41,16 +42,24 @@ class SlurmRules:
         self.known_qos = accounts.qos
         self.levels = _levels({name: each.preempt for name, each in accounts.qos.items()})
         self._always_reserves = not (accounts.qos or settings.bf_min_age_reserve or settings.bf_min_prio_reserve)
+        # Whether what a pass of backfill makes of a job is a matter of its demand, its limit and what is free alone.
+        self.alike = (self._always_reserves and settings.preempt == "off" and settings.whole_nodes
+                      and settings.bf_max_job_array_resv > 0
+                      and not (settings.bf_max_job_start or settings.bf_max_job_user or settings.bf_max_job_part
+                               or settings.bf_max_job_user_part))  # fmt: skip
         self.lists = any(self.levels.values())  # whether QOS say which others they preempt
 
     def partition(self, job: ActiveJob) -> Partition:
         return self._partition(job.job)
 
     def _partition(self, job: Job) -> Partition:
-        key = (job.partition, job.tenant)
-        found = self._partitions.get(key)
+        name = job.partition
+        known = self._partitions.get(name)
+        if known is None:
+            known = self._partitions[name] = {}
+        found = known.get(job.tenant)
         if found is None:
-            found = self._partitions[key] = self._submitted_to(job)
+            found = known[job.tenant] = self._submitted_to(job)
             self.submitted_to[found.name] = found
         return found
 
@@ -76,12 +85,6 @@ class SlurmRules:
         if name is not None and "," in name and self.tenant == "partition":
             return self._several(name)[1]
         return (self._partition(job.job),)
-
-    def entries(self, queue: Iterable[ActiveJob]) -> Iterator[tuple[ActiveJob, Partition]]:
-        """Each job of a queue once for every partition it may start in."""
-        for job in queue:
-            for partition in self.partitions(job):
-                yield job, partition
 
     def _several(self, names: str) -> tuple[Partition, tuple[Partition, ...]]:
         known = self._together.get(names)
@@ -200,6 +203,12 @@ class SlurmRules:
         return priority(self.settings, job.job, -(-job.gpus // most), view.topology, memory.calculated, fair,
                         normalised(self._factors, partition.job_factor),
                         self._qos_factor(job.job), own)  # fmt: skip
+
+    def rank(self, view: View, memory: SlurmMemory, job: ActiveJob) -> Rank:
+        """Tier of the partition (or QOS, where that preempts), then priority, then submission."""
+        own = job.job
+        tier = self.level(own) if self.settings.preempt == "qos" else self.tier(own)
+        return Rank(-float(tier), 0.0, -float(self.priority(view, memory, job)), 0.0, (own.submit_time,))
 
     def _qos_factor(self, job: Job) -> float:
         if self.known_qos:

@@ -7,15 +7,15 @@ rounded down.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 
-@dataclass(slots=True)
 class Stretch:
-    begin: float
-    end: float
-    open: int  # bit set of the nodes that are not reserved
+    __slots__ = ("begin", "end", "open")
+
+    def __init__(self, begin: float, end: float, nodes: int) -> None:
+        self.begin, self.end = begin, end
+        self.open = nodes  # bit set of those that are not reserved
 
 
 class Space:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from dally.core.active import ActiveJob
@@ -48,12 +46,15 @@ class Line:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.said: dict[str, _Said] = {}  # of those who wait: most are told the same again and again
+        self.throttled = 0  # tasks of arrays of which only so many may run at a time
 
     def added(self, job: ActiveJob, entry: Entry) -> None:
         self.entries.insert(place_of(self.entries, entry), entry)
+        self.throttled += job.job.throttle is not None
 
     def removed(self, job: ActiveJob, entry: Entry) -> None:
         self.entries.pop(place_of(self.entries, entry))
+        self.throttled -= job.job.throttle is not None
         self.said.pop(job.id, None)
 
 
@@ -77,16 +78,28 @@ class Turn:
         self._line, self._ends = line, ends
         self._starts_seen = self._evicted_seen = -1  # those that they reflect
 
-    def queue(self) -> Iterator[ActiveJob]:
-        """Waiting jobs in order, but for those that have been started since."""
+    def queue(self, most: int) -> list[Entry]:
+        """Waiting jobs in order, but for those that have been started since: so many, and one more where there is."""
         entries, started = self._line.entries, self.started
-        deepest = len(entries)
-        if deepest > _LONG:
-            deepest = max(self.settings.bf_max_job_test, self.settings.default_queue_depth) + _LONG
-        for entry in islice(entries, deepest):
-            job = entry[4]
-            if job.id not in started:
-                yield job
+        if not started:
+            return entries
+        ahead = 0
+        while ahead < len(entries) and entries[ahead][4].id in started:
+            ahead += 1
+        if ahead == len(started):  # as a rule the first are
+            return entries[ahead : ahead + most + 1]
+        return [entry for entry in entries[: most + 1 + len(started)] if entry[4].id not in started]
+
+    def enough(self, demand: Demand) -> bool:
+        """Whether as many GPUs are free as it asks for, wherever they are: less than that it fits."""
+        for pool in self.free.pools.values():  # noqa: SIM110 - asked for everybody who waits, and a generator costs
+            if pool.total >= demand.gpus:
+                return True
+        return False
+
+    def throttles(self) -> bool:
+        """Whether limits of those who share them, or of an array, may keep anybody who waits from starting."""
+        return self.rules.limiter.any or self._line.throttled > 0
 
     # --- a job is started -------------------------------------------------------------------------------------
 
@@ -190,29 +203,36 @@ class Turn:
         self.looked = True
         shut: set[str] = set()
         deep: dict[str, int] = {}  # by partition, jobs that were tested
-        most = self.settings.partition_job_depth
+        settings = self.settings
+        most, depth = settings.partition_job_depth, settings.default_queue_depth
         allowed, tested = self.nodes.all, 0
-        for job, partition in self.rules.entries(self.queue()):
-            if not full and tested > self.settings.default_queue_depth:
-                break
-            tested += 1
-            if partition.name in shut or job.id in self.started:
-                continue
-            if most:
-                deep[partition.name] = deep.get(partition.name, 0) + 1
-                if deep[partition.name] > most:
+        entries = self._line.entries
+        deepest = len(entries)
+        if deepest > _LONG:
+            deepest = max(settings.bf_max_job_test, depth) + _LONG
+        for place in range(min(deepest, len(entries))):
+            job: ActiveJob = entries[place][4]
+            for partition in self.rules.partitions(job):
+                if not full and tested > depth:
+                    return
+                tested += 1
+                if partition.name in shut or job.id in self.started:
                     continue
-            if self.stopped(job):
-                if self.settings.limits_stop:
-                    shut.add(partition.name)
-                continue
-            if self.start_now(job, partition, allowed):
-                continue
-            self.blocked.add(job.demand)
-            shut.add(partition.name)
-            allowed &= ~self.nodes.of(partition)
-            if not allowed:
-                break
+                if most:
+                    deep[partition.name] = deep.get(partition.name, 0) + 1
+                    if deep[partition.name] > most:
+                        continue
+                if self.stopped(job):
+                    if settings.limits_stop:
+                        shut.add(partition.name)
+                    continue
+                if self.start_now(job, partition, allowed):
+                    continue
+                self.blocked.add(job.demand)
+                shut.add(partition.name)
+                allowed &= ~self.nodes.of(partition)
+                if not allowed:
+                    return
 
     # --- what backfill asks -----------------------------------------------------------------------------------
 
@@ -250,15 +270,16 @@ class Turn:
     # --- what is said -----------------------------------------------------------------------------------------
 
     def tell(self, job: ActiveJob, start: float, chosen: Chosen, first: bool) -> None:
-        told = self.memory.told
-        if job.id not in told:
-            told[job.id] = True
-        if job.id in self.reasons and self.reasons[job.id].token is Token.WAITING_FOR_LOCALITY:
+        told, job_id = self.memory.told, job.id
+        if job_id not in told:
+            told[job_id] = True
+        reason = self.reasons.get(job_id)
+        if reason is not None and reason.token is Token.WAITING_FOR_LOCALITY:
             return
-        said = self._line.said.get(job.id)
+        said = self._line.said.get(job_id)
         if said is None or said.start != start or said.first != first or said.chosen != chosen:
-            said = self._line.said[job.id] = _Said(start, chosen, first, self._planned(start, chosen, first))
-        self.reasons[job.id] = said.reason
+            said = self._line.said[job_id] = _Said(start, chosen, first, self._planned(start, chosen, first))
+        self.reasons[job_id] = said.reason
 
     def _planned(self, start: float, chosen: Chosen, first: bool) -> Reason:
         machines = self.view.topology.machines
@@ -278,20 +299,26 @@ class Turn:
         """What was decided, and why the others wait."""
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
         plan += self.starts
-        left: dict[Demand, int] = {demand: len(bucket.entries) for demand, bucket in self.view.waiting.buckets.items()}
+        gone: dict[Demand, int] = {}  # who waits no more
         for job_id in self.started:
             demand = self.view.job(job_id).demand
-            left[demand] -= 1
-        for victim in self.evicted.values():
-            left[victim.demand] = left.get(victim.demand, 0) + 1
-        said = self.view.reasons
-        for demand, count in left.items():
-            if count and (self.looked or demand not in said):
-                reason = _FIRST if demand in self.blocked else _BEHIND
-                if said.get(demand) != reason:  # what was said holds
-                    plan.append(Wait(demand, reason))
+            gone[demand] = gone.get(demand, 0) + 1
+        back = dict.fromkeys([victim.demand for victim in self.evicted.values()])
+        buckets, said = self.view.waiting.buckets, self.view.reasons
+        for demand, bucket in buckets.items():
+            if not gone or len(bucket.entries) > gone.get(demand, 0) or demand in back:
+                self._explain(plan, demand)
+        for demand in back:
+            if demand not in buckets:
+                self._explain(plan, demand)
         for job_id, reason in self.reasons.items():
-            if said.get(job_id) != reason:
+            if said.get(job_id) != reason:  # what was said holds
                 plan.append(Wait(job_id, reason))
         return plan
 
+    def _explain(self, plan: Plan, demand: Demand) -> None:
+        said = self.view.reasons.get(demand)
+        if said is None or self.looked:
+            reason = _FIRST if demand in self.blocked else _BEHIND
+            if said != reason:
+                plan.append(Wait(demand, reason))
