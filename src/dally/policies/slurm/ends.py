@@ -124,7 +124,7 @@ class Ends:
         self._every = (1 << machines) - 1
         # Answers of `will_run`, as long as nothing changes: many a pass finds but one more job in the queue.
         self.foreseen: dict[Question, Foreseen | None] = {}
-        self.grounds: dict[Question, _Grounds] = {}  # of former answers: most changes are of no consequence to them
+        self.grounds: dict[Question, _Grounds] = {}  # of former answers, which may still hold
 
     # --- kept up to date ----------------------------------------------------------------------------------------
 
