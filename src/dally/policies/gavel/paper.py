@@ -131,8 +131,10 @@ class PaperRounds:
 
     def _lose(self, memory: PaperMemory, job_id: str) -> None:
         """It has no GPUs any more."""
-        memory.running.pop(job_id, None)
-        memory.strangers.pop(job_id, None)
+        if job_id in memory.running:
+            del memory.running[job_id]
+        if memory.strangers:
+            memory.strangers.pop(job_id, None)
 
     def _find(self, view: View, memory: PaperMemory, job_id: str, placement: Placement) -> None:
         """Somebody else gave it these GPUs: its time counts there, unless it cannot go on so."""

@@ -115,12 +115,12 @@ def look(view: View, standings: Standings, columns: Columns, running: dict[str, 
 def is_dealt(holders: Holders, choice: Choice) -> bool:
     """Whether those who were chosen are those who run, each in its column."""
     chosen, columns = choice.columns, holders.columns
-    if choice.count != len(columns):
-        return False
+    same = choice.count == len(columns)
     for at, known in enumerate(holders.known):
-        if chosen[known.place] != columns[at]:
-            return False
-    return True
+        same = same and chosen[known.place] == columns[at]
+        if not same:
+            break
+    return same
 
 
 def settled_in(view: View, running: dict[str, int], now: float) -> dict[str, int]:
