@@ -18,7 +18,7 @@ class Standings:
     def __init__(self, columns: int) -> None:
         self.edition: Edition | None = None
         self.ids: list[str] = []
-        self.index: dict[str, int] = {}  # places
+        self.index: dict[str, Known] = {}  # each knows its place
         self.gpus: list[int] = []
         self.known: list[Known] = []
         self.width = columns
@@ -39,7 +39,8 @@ class Standings:
     # --- jobs come and go ---------------------------------------------------------------------------------
 
     def add(self, known: Known, share: Fractions) -> None:
-        self.index[known.id] = len(self.ids)
+        known.place = len(self.ids)
+        self.index[known.id] = known
         self.ids.append(known.id)
         self.gpus.append(known.gpus)
         self.known.append(known)
@@ -51,7 +52,7 @@ class Standings:
     def remove(self, memory: PaperMemory, job_ids: Collection[str]) -> None:
         """Those who have gone; the others keep their order."""
         width = self.width
-        places = [self.index[job_id] for job_id in job_ids]
+        places = [self.index.pop(job_id).place for job_id in job_ids]
         places.sort(reverse=True)  # from the back: places before stay what they are
         for place in places:
             first = place * width
@@ -59,10 +60,9 @@ class Standings:
             del self.ids[place], self.gpus[place], self.known[place]
             del self.share[first : first + width], self.received[first : first + width]
             del self.runs[first : first + width]
-        index: dict[str, int] = {}
-        for place, job_id in enumerate(self.ids):
-            index[job_id] = place
-        self.index = index
+        if places:
+            for place in range(places[-1], len(self.known)):
+                self.known[place].place = place
         memory.received = tuple(self.received)
 
     # --- time -----------------------------------------------------------------------------------------------
@@ -70,24 +70,34 @@ class Standings:
     def book(self, memory: PaperMemory, running: dict[str, int], seconds: float) -> None:
         """Time received by those who ran, each in its column."""
         index, received, width = self.index, self.received, self.width
-        for job_id, column in running.items():
-            cell = index[job_id] * width + column
-            received[cell] += seconds
+        columns = list(running.values())  # a table's own ways to go over it cost more than what is done with it
+        for at, job_id in enumerate(list(running)):
+            cell = index[job_id].place * width + columns[at]
+            received[cell] = received[cell] + seconds
         memory.received = tuple(received)
 
     def allocate(self, memory: PaperMemory, found: Sequence[Fractions]) -> None:
         """Another allocation: all time received counts from here on."""
-        share: list[float] = []
-        for fractions in found:
-            share.extend(fractions)
-        self.share = share
+        share, before = self.share, memory.share
+        others: dict[str, Fractions] = {}  # than before
+        cell = 0
+        for place, fractions in enumerate(found):
+            job_id = self.ids[place]
+            if before[job_id] != fractions:
+                others[job_id] = fractions
+                for fraction in fractions:
+                    share[cell] = fraction
+                    cell += 1
+            else:
+                cell += self.width
         self.received = [0.0] * len(share)
         memory.received = ()
-        memory.share.update(zip(self.ids, found, strict=True))
+        if others:
+            before.update(others)
 
     def inherit(self, memory: PaperMemory, job_id: str, share: Fractions, received: Seconds | None) -> None:
         """What it was owed and got in company counts as its own."""
-        first = self.index[job_id] * self.width
+        first = self.index[job_id].place * self.width
         for column, fraction in enumerate(share):
             self.share[first + column] += fraction
         memory.share[job_id] = tuple(self.share[first : first + self.width])
@@ -99,7 +109,7 @@ class Standings:
     def all_served(self, running: dict[str, int]) -> bool:
         """Whether everybody is allocated all of its time in the column it runs in, and nothing elsewhere."""
         for job_id, column in running.items():
-            if self.share[self.index[job_id] * self.width + column] != 1.0:
+            if self.share[self.index[job_id].place * self.width + column] != 1.0:
                 return False
         return len(self.share) - self.share.count(0.0) <= len(self.ids)
 
@@ -117,10 +127,11 @@ class Standings:
         Time received counts from half a round up: who has had none is first among its like, but a sliver of an
         allocation does not count as infinitely far behind.
         """
-        behind = self.behind(half_round)
+        share, received, runs = self.share, self.received, self.runs
         cells: list[int] = []
         ahead: list[float] = []
-        for cell, priority in enumerate(behind):
+        for cell, fraction in enumerate(share):
+            priority = fraction / (received[cell] + half_round) if runs[cell] else -1.0
             ahead.append(-priority)
             if priority > 0.0 or (conserving and priority >= 0.0):
                 cells.append(cell)

@@ -18,11 +18,12 @@ class Known:
     training step is worth of it, and 1 where nobody said how many steps there are.
     """
 
-    __slots__ = ("gpus", "id", "rates", "row", "step", "total")
+    __slots__ = ("gpus", "id", "job", "place", "rates", "row", "step", "total")
 
     def __init__(self, view: View, job: ActiveJob, columns: tuple[tuple[str, bool], ...],
                  *, only_where_it_fits: bool = True) -> None:  # fmt: skip
-        self.id, self.gpus = job.id, job.gpus
+        self.id, self.gpus, self.job = job.id, job.gpus, job
+        self.place = -1  # in the standings
         self.row: JobRow | None = None  # as the objective last saw it
         total = view.estimates.work(job.job)
         steps = job.job.declared_steps

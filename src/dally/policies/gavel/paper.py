@@ -109,6 +109,7 @@ class PaperRounds:
     def _admit(self, view: View, memory: PaperMemory, job: ActiveJob) -> None:
         if job.id in memory.gone and job.state not in ENDED:  # held, and released before the round was over
             del memory.gone[job.id]
+            self.known(view, job.id).job = job
             memory.came = memory.changed = True
         if job.state in ENDED or job.id in memory.share:
             return
@@ -130,8 +131,10 @@ class PaperRounds:
 
     def _lose(self, memory: PaperMemory, job_id: str) -> None:
         """It has no GPUs any more."""
-        memory.running.pop(job_id, None)
-        memory.strangers.pop(job_id, None)
+        if job_id in memory.running:
+            del memory.running[job_id]
+        if memory.strangers:
+            memory.strangers.pop(job_id, None)
 
     def _find(self, view: View, memory: PaperMemory, job_id: str, placement: Placement) -> None:
         """Somebody else gave it these GPUs: its time counts there, unless it cannot go on so."""
@@ -286,10 +289,10 @@ class PaperRounds:
         away = self._send_away(view, memory) if memory.strangers else []
         standings, running = self.standings(view, memory), memory.running
         order = standings.order(self.options.round / 2.0, self.conserving)
-        holders = look(view, self.columns, running, now)
+        holders = look(view, standings, self.columns, running, now)
         choice = choose(standings, self.columns, order, holders, away)
         strict = self.options.placement_sensitive
-        if not strict and is_dealt(standings, holders, choice):
+        if not strict and is_dealt(holders, choice):
             return [Preempt(job_id) for job_id in away]
         plan = self.placer.carry(view, standings, running, holders, choice)
         plan = [*map(Preempt, away), *plan]

@@ -21,6 +21,7 @@ from dally.core.states import State
 from dally.core.topology import Topology
 from dally.policies.gavel.columns import Columns, gpu_type_of
 from dally.policies.gavel.job_standings import Standings
+from dally.policies.gavel.known import Known
 from dally.policies.placing import place_best_fit, place_within
 
 NOWHERE: Final = -1  # the column of who does not run
@@ -33,18 +34,14 @@ class Choice:
         self.columns = [NOWHERE] * jobs
         self.count = 0
 
-    def put(self, place: int, column: int) -> None:
-        self.columns[place] = column
-        self.count += 1
-
 
 class Holders:
     """Who has GPUs as a round begins, in the order they got them, and what there is to be dealt out."""
 
     def __init__(self) -> None:
-        self.jobs: list[ActiveJob] = []
+        self.known: list[Known] = []
         self.columns: list[int] = []  # in which each of them runs
-        self.settled: dict[str, int] = {}  # those of them who keep their GPUs whatever the order says
+        self.settled: list[int] = []  # which of them keep their GPUs whatever the order says
         self.room: list[int] = []  # GPUs of each type that are up and not being vacated: free, or held by these
 
 
@@ -57,62 +54,70 @@ def choose(standings: Standings, columns: Columns, order: list[int], holders: Ho
     left, total = list(holders.room), sum(holders.room)
     taken = [False] * len(gpus)
     choice = Choice(len(gpus))
-    for job_id, column in holders.settled.items():
-        place = standings.index[job_id]
+    chosen = choice.columns
+    for at in holders.settled:
+        place, column = holders.known[at].place, holders.columns[at]
         taken[place] = True
-        choice.put(place, column)
+        chosen[place] = column
         left[kind_of[column]] -= gpus[place]
         total -= gpus[place]
     for job_id in away:
-        taken[standings.index[job_id]] = True
+        taken[standings.index[job_id].place] = True
+    choice.count = len(holders.settled)
     waiting = len(gpus) - choice.count - len(away)
     for cell in order:
         place = cell if width == 1 else cell // width
         if taken[place]:
             continue
         column = cell - place * width
-        size, kind = gpus[place], kind_of[column]
-        if left[kind] >= size:
+        size, kind = gpus[place], 0 if width == 1 else kind_of[column]
+        room = left[kind]
+        if room >= size:
             taken[place] = True
-            left[kind] -= size
+            left[kind] = room - size
             total -= size
             waiting -= 1
-            choice.put(place, column)
+            choice.count += 1
+            chosen[place] = column
             if total <= 0 or waiting == 0:
                 break
     return choice
 
 
-def look(view: View, columns: Columns, running: dict[str, int], now: float) -> Holders:
+def look(view: View, standings: Standings, columns: Columns, running: dict[str, int], now: float) -> Holders:
     """Who holds GPUs, and the GPUs there are for the round."""
     pools, machines = view.free.pools, view.topology.machines
     kinds = columns.kinds
     room = [pools[kind].total for kind in kinds]
     alike = len(kinds) == 1
     holders = Holders()
-    jobs, held_in, settled = holders.jobs, holders.columns, holders.settled
-    for job_id, column in running.items():
-        job = view.job(job_id)
-        jobs.append(job)
-        held_in.append(column)
+    index = standings.index
+    known = holders.known = [index[job_id] for job_id in list(running)]
+    holders.columns = list(running.values())
+    gpus = 0  # held, where they are all of one type
+    for at, each in enumerate(known):
+        job = each.job
         placement = job.placement
         if placement is None:
             continue
-        slices = placement.slices
-        if slices:
-            room[0 if alike else kinds.index(machines[slices[0][0]].gpu_type)] += placement.gpus
+        if alike:
+            gpus += placement.gpus
+        elif placement.slices:
+            room[kinds.index(machines[placement.slices[0][0]].gpu_type)] += placement.gpus
         if _keeps(job, now):
-            settled[job_id] = column
+            holders.settled.append(at)
+    if alike:
+        room[0] += gpus
     holders.room = room
     return holders
 
 
-def is_dealt(standings: Standings, holders: Holders, choice: Choice) -> bool:
+def is_dealt(holders: Holders, choice: Choice) -> bool:
     """Whether those who were chosen are those who run, each in its column."""
-    index, chosen = standings.index, choice.columns
-    same = choice.count == len(holders.jobs)
-    for place, job in enumerate(holders.jobs):
-        same = same and chosen[index[job.id]] == holders.columns[place]
+    chosen, columns = choice.columns, holders.columns
+    same = choice.count == len(columns)
+    for at, known in enumerate(holders.known):
+        same = same and chosen[known.place] == columns[at]
         if not same:
             break
     return same
@@ -148,11 +153,11 @@ class Placer:
         index, chosen = standings.index, choice.columns
         waits = [column != NOWHERE for column in chosen]  # who was chosen and has no GPUs
         alike = len(self.columns.all) == 1  # one way to run: who is chosen has it already
-        for at, job in enumerate(holders.jobs):
+        for at, known in enumerate(holders.known):
+            job, place = known.job, known.place
             if job.placement is None:
                 lost.append(job.id)
                 continue
-            place = index[job.id]
             waits[place] = False
             column = chosen[place]
             if column == NOWHERE:
@@ -171,12 +176,12 @@ class Placer:
             del running[job_id]
         for place, wait in enumerate(waits):
             if wait:
-                job = view.job(standings.ids[place])
+                job = standings.known[place].job
                 if job.state is State.WAITING:
                     moving.append((-job.gpus, job.number, job.id))
         if moving:
             moving.sort()
-            self._put(view, [(job_id, chosen[index[job_id]]) for _, _, job_id in moving], leaving, running, plan)
+            self._put(view, [(job_id, chosen[index[job_id].place]) for _, _, job_id in moving], leaving, running, plan)
         return plan
 
     def _put(self, view: View, moving: list[tuple[str, int]], leaving: list[ActiveJob], running: dict[str, int],

@@ -33,16 +33,16 @@ def choose(view: View, jobs: Standings, pairs: PairStandings, columns: Columns, 
     taken = [view.job(job_id).state not in (State.WAITING, State.RUNNING) for job_id in jobs.ids]
     chosen, left = dict(settled), list(room)
     for row, column in settled.items():
-        left[kind_of[column]] -= gpus[index[row[0]]]
+        left[kind_of[column]] -= gpus[index[row[0]].place]
         for job_id in row:
-            taken[index[job_id]] = True
+            taken[index[job_id].place] = True
     for job_id in away:
-        taken[index[job_id]] = True
+        taken[index[job_id].place] = True
     total = sum(left)
     for cell in cells:
         unit, column = divmod(cell, width)
         row = (jobs.ids[unit],) if unit < count else pairs.rows[unit - count]
-        places = [index[job_id] for job_id in row]
+        places = [index[job_id].place for job_id in row]
         size = gpus[places[0]]
         if left[kind_of[column]] < size or any(taken[place] for place in places):
             continue

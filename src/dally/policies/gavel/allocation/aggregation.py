@@ -41,15 +41,22 @@ def merge(program: Program, kinds: Kinds | None = None) -> tuple[Program, Ints, 
     kinds = kinds or Kinds(program)
     if kinds.asked_alike(program):
         assert program.push is not None and program.floor is not None
-        merged = replace(
-            program,
-            jobs=kinds.names,
-            gpus=kinds.gpus,
-            gain=kinds.gain,
-            value=kinds.nothing,
-            least=kinds.nothing,
-            push=program.push[kinds.first],
-            floor=program.floor[kinds.first],
+        merged = Program(
+            kinds.names,
+            program.pairs,
+            program.members,
+            program.column_type,
+            program.capacity,
+            kinds.gpus,
+            kinds.gain,
+            kinds.nothing,
+            kinds.nothing,
+            program.pair_gain,
+            program.pair_value,
+            program.pull,
+            program.push[kinds.first],
+            program.floor[kinds.first],
+            program.level_limit,
         )
         return merged, kinds.group, kinds.count
     return _merge_asked(program, kinds)

@@ -80,13 +80,13 @@ def grid(problem: Problem, aware: bool = True) -> Grid:
     rate = np.where(gpus[:, None] <= pool[None, :], rate, 0.0)
     runs = np.asarray(rate.any(axis=1))
     index = np.flatnonzero(runs)
-    place = np.full(len(jobs), -1)
-    place[index] = np.arange(len(index))
     pairs = [pair for pair in problem.pairs if runs[pair.first] and runs[pair.second]]
-    pair_rate = np.array([(p.throughput_first, p.throughput_second) for p in pairs], dtype=float)
-    pair_rate = pair_rate.reshape(len(pairs), 2, columns)
-    members = np.array([(place[p.first], place[p.second]) for p in pairs], dtype=np.int64).reshape(len(pairs), 2)
+    pair_rate, members = np.zeros((0, 2, columns)), np.zeros((0, 2), dtype=np.int64)
     if pairs:
+        place = np.full(len(jobs), -1)
+        place[index] = np.arange(len(index))
+        pair_rate = np.array([(p.throughput_first, p.throughput_second) for p in pairs], dtype=float)
+        members = np.array([(place[p.first], place[p.second]) for p in pairs], dtype=np.int64)
         # A pair shares a column only where both make progress and both may run alone.
         both = np.asarray((pair_rate > 0).all(axis=1) & (rate[index][members] > 0).all(axis=1))
         pair_rate = np.where(both[:, None, :], pair_rate, 0.0)
@@ -99,7 +99,7 @@ def grid(problem: Problem, aware: bool = True) -> Grid:
     return Grid(
         problem=problem,
         index=index,
-        ids=tuple([jobs[i].id for i in index.tolist()]),
+        ids=tuple([job.id for job in jobs] if len(index) == len(jobs) else [jobs[i].id for i in index.tolist()]),
         gpus=gpus,
         rate=rate,
         best=best,
@@ -108,9 +108,9 @@ def grid(problem: Problem, aware: bool = True) -> Grid:
         pair_rate=pair_rate,
         capacity=np.array(problem.workers, dtype=float) * problem.share,
         column_type=kinds,
-        notes=tuple([_why_not(problem, int(i)) for i in np.flatnonzero(~runs)]),
+        notes=() if len(index) == len(jobs) else tuple([_why_not(problem, int(i)) for i in np.flatnonzero(~runs)]),
         gain=rate / best[:, None],
-        pair_gain=pair_rate / best[members][:, :, None],
+        pair_gain=pair_rate / best[members][:, :, None] if pairs else pair_rate,
         nothing=np.zeros_like(rate),
         pair_nothing=np.zeros((len(pairs), columns)),
     )
@@ -132,15 +132,17 @@ def allocation(
     if len(grid.ids) < len(grid.problem.jobs):
         fractions = {(job.id,): idle for job in grid.problem.jobs}
     fractions.update(zip([(name,) for name in grid.ids], map(tuple, alone.tolist()), strict=True))
-    fractions.update(zip(grid.pairs, map(tuple, together.tolist()), strict=True))
+    if grid.pairs:
+        fractions.update(zip(grid.pairs, map(tuple, together.tolist()), strict=True))
     return Allocation(fractions, float(objective), grid.notes + tuple(notes))
 
 
 def within_limits(grid: Grid, alone: Floats, together: Floats) -> tuple[Floats, Floats]:
     """The same without last-digit excesses: no job above all its time, no type above its GPUs."""
-    alone, together = np.clip(alone, 0.0, 1.0), np.clip(together, 0.0, 1.0)
+    alone = alone.clip(0.0, 1.0)
     spent = alone.sum(axis=1)
     if len(grid.members):
+        together = together.clip(0.0, 1.0)
         np.add.at(spent, grid.members, together.sum(axis=1)[:, None])
     shrink = 1.0 / np.maximum(spent, 1.0)
     alone = alone * shrink[:, None]

@@ -20,8 +20,8 @@ class Kinds:
     def __init__(self, program: Program) -> None:
         self._gpus, self._gain = program.gpus, program.gain
         self.lines = lines([program.gpus[:, None], program.gain])  # by job, what its kind is
-        kinds: dict[bytes, int] = {}
-        self.group: Ints = np.array([kinds.setdefault(line, len(kinds)) for line in self.lines], dtype=np.int64)
+        kinds = {line: number for number, line in enumerate(dict.fromkeys(self.lines))}
+        self.group: Ints = np.array(list(map(kinds.__getitem__, self.lines)), dtype=np.int64)
         self.alike = len(kinds) < len(self.lines)  # whether there are two of a kind
         self.count: Ints = np.bincount(self.group, minlength=len(kinds))
         self.first = first_of(self.group, len(kinds))
@@ -39,7 +39,8 @@ class Kinds:
         """Whether the program asks the same for all jobs of one kind, so that a row per kind is enough."""
         if len(program.members) or program.push is None or program.floor is None:
             return False
-        if program.value.any() or program.least.any():
+        value, least = program.value, program.least
+        if value.any() or (least is not value and least.any()):  # objects
             return False
         push, floor = program.push, program.floor
         return bool((push[self.first][self.group] == push).all() and (floor[self.first][self.group] == floor).all())
@@ -47,9 +48,9 @@ class Kinds:
 
 def lines(parts: list[Floats]) -> list[bytes]:
     """One string of bytes per row; −0.0 and 0.0 are one number."""
-    table = np.concatenate(parts, axis=1) + 0.0
-    width, text = table.shape[1] * table.itemsize, table.tobytes()
-    return [text[start : start + width] for start in range(0, len(text), width)]
+    table = np.ascontiguousarray(np.concatenate(parts, axis=1) + 0.0)
+    found: list[bytes] = table.view(f"V{table.shape[1] * table.itemsize}").ravel().tolist()
+    return found
 
 
 def first_of(group: Ints, groups: int) -> Ints:

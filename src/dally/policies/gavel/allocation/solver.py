@@ -13,7 +13,7 @@ the same program from the same start gives the same solution, whoever solved the
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Solver:
         self._from = warmth
         self._models = [] if models is None else models
         self._model: Model | None = None
+        self._warm = False  # whether the model has been told to start from a basis
         self._held: Program | None = None
         self._layout = Layout(*(np.zeros(0, dtype=np.int64),) * 3)
         self._beside: Solver | None = None
@@ -81,6 +82,7 @@ class Solver:
                 solver._model.clearModel()
                 self._models.append(solver._model)
                 solver._model = solver._held = None
+                solver._warm = False
 
     def warmth(self) -> Warmth:
         """Where this one has got to, for the next to start from."""
@@ -300,13 +302,16 @@ class Solver:
         from highspy import HighsModelStatus
 
         warm = bool(model.getBasis().valid)
-        large = model.getNumCol() >= INTERIOR_FROM
-        model.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX if warm else -1)
-        model.setOptionValue("dual_simplex_cost_perturbation_multiplier", 0.0 if warm else 1.0)
-        model.setOptionValue("solver", "ipm" if large and not warm else "simplex")
+        if not (warm and self._warm):  # else the model has been told
+            large = model.getNumCol() >= INTERIOR_FROM
+            model.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX if warm else -1)
+            model.setOptionValue("dual_simplex_cost_perturbation_multiplier", 0.0 if warm else 1.0)
+            model.setOptionValue("solver", "ipm" if large and not warm else "simplex")
+            self._warm = warm
         for attempt in ("as it is", "from nothing"):
             if attempt == "from nothing":
                 model.clearSolver()
+                self._warm = False
                 model.setOptionValue("simplex_dual_edge_weight_strategy", -1)
                 model.setOptionValue("dual_simplex_cost_perturbation_multiplier", 1.0)
                 model.setOptionValue("solver", "simplex")
@@ -355,6 +360,7 @@ def _frame(program: Program) -> tuple[int, ...]:
     return rows_per_job(program), len(program.capacity), *program.column_type.tolist()
 
 
+@lru_cache(maxsize=4096)
 def _name(key: Hashable) -> str:
     """Of a row, as text: a job's id, those of a pair, or what a row that stands for many jobs is called."""
     return key if isinstance(key, str) else "+".join(map(str, key)) if isinstance(key, tuple) else str(key)
