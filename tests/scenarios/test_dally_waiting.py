@@ -17,7 +17,7 @@ from dally.core.plan import Start
 from dally.core.topology import Topology
 from dally.policies.dally.arrivals import RECENT, Arrivals
 from dally.policies.dally.forecast import Forecast
-from dally.policies.dally.keeping import Kept
+from dally.policies.dally.order import Kept
 from dally.policies.dally.remembered import ArrivalsMemory
 from dally.policies.dally.waiting import Waiting
 

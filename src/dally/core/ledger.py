@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from dally.core import events as ev
 from dally.core import plan as pl
-from dally.core.columns import Floats, Ints
 from dally.core.journal import Instant, Leaving, Rejected
-from dally.core.lives import ALONE, Lane, Lives, Segment, Stretches
+from dally.core.lives import ALONE, Floats, Ints, Lane, Lives, Segment, Stretches
 from dally.core.placement import Placement, level_of
 from dally.core.row import MINIBATCHES, Row
 from dally.core.rows import Rows

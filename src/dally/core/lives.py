@@ -9,9 +9,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from math import isnan
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
-from dally.core.columns import Floats, Ints
 from dally.core.placement import Placement
 
 if TYPE_CHECKING:
@@ -31,6 +31,77 @@ _NO_FLOATS: Final = array("d", [0.0] * _WIDE)
 _NO_INTS: Final = array("i", [0] * _NARROW)
 _OF_LIVES: Final = ("floats", "ids", "ints", "models", "tenants", "users")
 _OF_STRETCHES: Final = ("_ends", "_rows", "_same", "_starts", "lanes", "placements")
+_BY: Final = 1024  # one by one each number would take as long as the event it is of: they are packed by the thousand
+_FLOATS_BY, _INTS_BY = Struct(f"{_BY}d"), Struct(f"{_BY}q")
+
+
+class Floats:
+    """A long column of floats. The latest wait in a list."""
+
+    __slots__ = ("_latest", "_packed")
+
+    def __init__(self) -> None:
+        self._packed = array("d")
+        self._latest: list[float] = []
+
+    # From process to process; compiled, nothing would go along by itself.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Floats, (), self.all()
+
+    def __setstate__(self, state: array[float]) -> None:
+        self._packed = state
+
+    def __len__(self) -> int:
+        return len(self._packed) + len(self._latest)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def append(self, value: float) -> None:
+        if len(self._latest) == _BY:
+            self._packed.frombytes(_FLOATS_BY.pack(*self._latest))
+            self._latest = []
+        self._latest.append(value)
+
+    def all(self) -> array[float]:
+        """To be read, until something is appended."""
+        self._packed.extend(self._latest)
+        self._latest = []
+        return self._packed
+
+
+class Ints:
+    """The same of integers of 64 bits."""
+
+    __slots__ = ("_latest", "_packed")
+
+    def __init__(self) -> None:
+        self._packed = array("q")
+        self._latest: list[int] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ints, (), self.all()
+
+    def __setstate__(self, state: array[int]) -> None:
+        self._packed = state
+
+    def append(self, value: int) -> None:
+        if len(self._latest) == _BY:
+            self._packed.frombytes(_INTS_BY.pack(*self._latest))
+            self._latest = []
+        self._latest.append(value)
+
+    def change_last(self, value: int) -> None:
+        if self._latest:
+            self._latest[-1] = value
+        else:
+            self._packed[-1] = value
+
+    def all(self) -> array[int]:
+        """To be read, until something is appended."""
+        self._packed.extend(self._latest)
+        self._latest = []
+        return self._packed
 
 
 class Lives:

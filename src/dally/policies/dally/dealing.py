@@ -23,8 +23,8 @@ from dally.core.reasons import Reason, Token
 from dally.policies.dally import order
 from dally.policies.dally.behind import settled
 from dally.policies.dally.forecast import Forecast
-from dally.policies.dally.keeping import Kept
 from dally.policies.dally.offered import Offer
+from dally.policies.dally.order import Kept
 from dally.policies.dally.taking import Best, Machines, fewest_lost
 from dally.policies.dally.telling import tell
 from dally.policies.dally.waiting import Declined, Waiting
