@@ -32,7 +32,7 @@ def _order(event: ev.Event) -> int:
     return ev.ORDER[type(event)]
 
 
-_STUCK: Final = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
+_STUCK = 100_000  # timers in a row that change nothing while nothing runs or is due: nobody will ever start
 
 
 _STOPS: Final = frozenset((pl.Preempt, pl.Migrate, pl.Resize))
