@@ -15,8 +15,8 @@ FEW: Final = 5  # ended jobs that the mean of all demands counts for against tho
 _POINTS: Final = 160
 _KEPT: Final = int(_POINTS * 0.85)  # the last points see too little of the tail behind them
 _FROM, _TO = -4.0, 6.0  # standard deviations covered by the table
-_ROOM: Final = 1.25  # times that an upper bound of a size leaves it to grow …
-_LITTLE: Final = 60.0  # … and seconds
+_ROOM: Final = 1.5  # times that an upper bound of a size leaves it to grow …
+_LITTLE: Final = 120.0  # … and seconds
 
 
 class Left(NamedTuple):
