@@ -41,16 +41,23 @@ Behindhand = tuple[float, int, Bound]  # less what it has left, as it weighs, an
 class Apart:
     """Running gangs of one class that could be nearer together."""
 
-    __slots__ = ("_least", "_machines", "_tier", "demand", "jobs", "offer")
+    __slots__ = ("_least", "_machines", "_may", "_state", "_tier", "demand", "jobs", "offer")
 
     def __init__(self, demand: Demand, tier: int, machines: int, least: int) -> None:
         self.demand, self._tier, self._machines = demand, tier, machines
         self._least = least  # machines that such a gang needs, were everything free
         self.jobs: dict[str, ActiveJob] = {}
         self.offer: Offer | None = None  # to all of them; None: nobody has asked yet
+        self._state, self._may = -1, False  # whether it may bring them nearer, in a state of the free GPUs
 
-    def nearer_at(self, room: int, tiers: Tiers, free: FreeGpus) -> bool:
-        """Whether GPUs at a tier, the innermost with room, may be nearer; no need to choose them where they are not."""
+    def may_be_nearer(self, offer: Offer, tiers: Tiers, free: FreeGpus) -> bool:
+        """Whether the GPUs of an offer may be nearer; no need to choose them where they are not."""
+        if self._state != offer.state:
+            self._state, self._may = offer.state, self._nearer_at(offer.room, tiers, free)
+        return self._may
+
+    def _nearer_at(self, room: int, tiers: Tiers, free: FreeGpus) -> bool:
+        """The same of a tier, the innermost with room."""
         if room < 0 or room > self._tier:
             return False
         if room < self._tier or self.demand.where is not None:
@@ -251,7 +258,7 @@ class Behind:
             if alike is None:
                 alike = self._alike[job.gpus] = Alike(job.gpus)
             first = self._view.topology.machines[held.slices[0][0]]
-            bound = self._bounds[job.id] = Bound(job, held, forecast.known_pace(job), first, alike)
+            bound = self._bounds[job.id] = Bound(job, held, forecast, first, alike)
             alike.add(bound)
             for machine, mask in held.slices:
                 self.there[machine].append(Here(bound, gpus_in(mask)))

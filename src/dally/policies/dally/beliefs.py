@@ -18,6 +18,7 @@ from dally.policies.dally.remembered import BeliefsMemory
 from dally.policies.dally.work_left import (
     EXACT,
     FEW,
+    AllEnded,
     Ended,
     Left,
     left_of_declared,
@@ -72,13 +73,17 @@ class Beliefs:
             return mean_of_declared(self.spread, declared, done)
         if self.finished < FEW:
             return done
-        return self.ended(demand).left(done)
+        return self.ended(demand, self.all_ended()).left(done)
 
-    def ended(self, demand: Demand) -> Ended:
-        """What ended jobs say of those of a demand; there must be some."""
+    def all_ended(self) -> AllEnded:
+        """What ended jobs say; there must be some."""
         memory = self._memory
+        return AllEnded(memory.finished, memory.log_work, memory.log_work_squared)
+
+    def ended(self, demand: Demand, every: AllEnded) -> Ended:
+        """What they say of jobs of a demand."""
         count, total = self._by_demand.get(demand, _NONE)
-        return Ended(memory.finished, memory.log_work, memory.log_work_squared, count, total)
+        return Ended(every, count, total)
 
     def size(self, declared: float | None, done: float) -> float:
         """`left(…).size` alone: every running job is asked for it where somebody looks for GPUs to take."""

@@ -15,16 +15,18 @@ class Bound:
     """What a running job has left at most, in seconds, and where it is."""
 
     __slots__ = ("alike", "alone", "asked", "due", "gpus", "held", "inside", "job", "kind", "left", "most", "number",
-                 "pace", "placement")  # fmt: skip
+                 "pace", "placement", "undeclared")  # fmt: skip
 
-    def __init__(self, job: ActiveJob, placement: Placement, pace: float | None, first: Machine, alike: Alike) -> None:
+    def __init__(self, job: ActiveJob, placement: Placement, forecast: Forecast, first: Machine, alike: Alike) -> None:
         self.job, self.placement, self.alike = job, placement, alike
         self.most = math.inf  # nobody has looked yet
         self.due = 0  # which of the notes until when a bound holds is of this one; 0: it holds on, or it is gone
         self.number, self.gpus, self.held = job.number, job.gpus, placement.gpus
         self.alone = len(placement.slices) == 1  # on a single machine
         self.kind, self.inside = first.gpu_type, first.domains  # of its first machine
+        pace = forecast.known_pace(job)
         self.pace = -1.0 if pace is None else pace  # -1: it may become another one
+        self.undeclared = not forecast.declares(job)
         self.left = 0.0  # what it has left now, as it weighs; -1: it is loading, and loses nothing …
         self.asked = 0  # … as it was in this plan
 
@@ -34,6 +36,8 @@ class Bound:
 
     def size(self, forecast: Forecast) -> float:
         """What it has left now."""
+        if self.undeclared and self.pace >= 0:  # nobody need be asked
+            return self.job.work_at(forecast.now) / self.pace
         return forecast.size(self.job) if self.pace < 0 else forecast.size_by(self.job, self.pace)
 
     def after(self, other: Bound) -> bool:

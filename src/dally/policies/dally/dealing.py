@@ -88,7 +88,7 @@ class Dealing:
         plan: Plan = [Preempt(job_id) for job_id in self.evicted]
         plan += moves
         plan += starts
-        plan += reasons.values()
+        plan += reasons
         untold = self.rules.untell(self.view, started, self.waits, reasons)
         plan += self._own_reasons()
         plan += untold
@@ -301,7 +301,7 @@ class Dealing:
                 offer = apart.offer = self.offers.of(free, apart.demand)
             else:
                 self.offers.refresh(free, offer)
-            if not apart.nearer_at(offer.room, self.tiers, free):
+            if not apart.may_be_nearer(offer, self.tiers, free):
                 continue
             placement = self.offers.placement(free, offer)
             if placement is None or not apart.nearer(self.tiers.of(placement), len(placement.slices)):
@@ -329,21 +329,26 @@ class Dealing:
         memory, reasons = self.forecast.memory, self.view.reasons
         told = [tell(self.tiers, memory, job, said, reasons.get(job.id), self.now) for job, said in self.waits]
         own = [wait for wait in told if wait is not None]
-        self.rules.told.update(str(wait.who) for wait in own)
+        for wait in own:
+            self.rules.told.add(str(wait.who))
         return own
 
-    def _reasons(self, started: set[str]) -> dict[Demand, Wait]:
+    def _reasons(self, started: set[str]) -> list[Wait]:
         """One per demand of which somebody still waits."""
-        reasons: dict[Demand, Wait] = {}
+        reasons: list[Wait] = []
         declined = {job.demand for job, _ in self.waits}
         gone = {job.demand for job in self.evicted.values()}
         for demand, bucket in self.view.waiting.buckets.items():
             if started and len(bucket) <= len(started) and demand not in gone and _all_in(bucket, started):
                 continue
-            reasons[demand] = _waits_for_nearer(demand) if demand in declined else waits_for_gpus(demand)
-        for job in self.evicted.values():
-            if job.demand not in reasons:
-                reasons[job.demand] = waits_for_gpus(job.demand)
+            nearer = len(declined) > 0 and demand in declined
+            reasons.append(_waits_for_nearer(demand) if nearer else waits_for_gpus(demand))
+        if self.evicted:
+            told = {wait.who for wait in reasons}
+            for job in self.evicted.values():
+                if job.demand not in told:
+                    told.add(job.demand)
+                    reasons.append(waits_for_gpus(job.demand))
         return reasons
 
 

@@ -23,7 +23,7 @@ from dally.policies.dally.poles import LongPoles
 from dally.policies.dally.queue import Queue
 from dally.policies.dally.remembered import ValueMemory as ValueMemory
 from dally.policies.dally.tiers import Tiers
-from dally.policies.dally.work_left import FEW, Ended, mean_of_declared, most_of, size_of_declared
+from dally.policies.dally.work_left import FEW, AllEnded, Ended, mean_of_declared, most_of, size_of_declared
 
 _RECENT: Final = 0.1  # weight of the latest wait in what is learned of them
 _IN_TIME: Final = 1.25  # times what was expected that a wait may take for the forecast to have come true
@@ -39,6 +39,15 @@ class _Placed:
 
     def __init__(self, placement: Placement, speed: float) -> None:
         self.placement, self.speed = placement, speed
+
+
+class _AtRest:
+    """Work expected to be left of a job that has done so much and does none now."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, done: float, left: float) -> None:
+        self.done, self.left = done, left
 
 
 class Forecast:
@@ -59,6 +68,8 @@ class Forecast:
         self._placed: dict[str, _Placed] = {}  # likewise, where it was last offered GPUs
         self._arrived, self._last_came, self._silence = -1, 0.0, 0.0  # when nobody comes any more
         self._ended: dict[Demand, Ended] = {}  # as asked for since a job last ended
+        self._all_ended: AllEnded | None = None  # likewise
+        self._at_rest: dict[str, _AtRest] = {}  # likewise, what is left of jobs without GPUs
         self._learn()
 
     def _learn(self) -> None:
@@ -66,6 +77,8 @@ class Forecast:
         beliefs = self._beliefs
         self._finished, self._spread, self.basis = beliefs.finished, beliefs.spread, beliefs.basis
         self._ended.clear()
+        self._all_ended = None
+        self._at_rest.clear()
 
     def at(self, now: float) -> Forecast:
         """The same from another moment, or after something has happened."""
@@ -200,6 +213,8 @@ class Forecast:
     def _near_speed(self, job: ActiveJob) -> float:
         tier, best = self.tiers.smallest(job.demand), 0.0
         kinds = (job.demand.gpu_type,) if job.demand.gpu_type else self.view.topology.gpu_types
+        if len(kinds) == 1:  # nothing to choose; who comes is asked for it again
+            return self._speed_at(job, tier) or 1.0
         for kind in kinds:
             example = self._examples.of(job.gpus, kind, tier)
             if example is not None and (speed := self._speed(job.job, example)) is not None:
@@ -213,6 +228,11 @@ class Forecast:
 
     def left(self, job: ActiveJob) -> float:
         """Work expected to be left."""
+        if job.placement is None and self._at is not None:
+            known = self._at_rest.get(job.id)
+            if known is None or known.done != job.work_done:
+                known = self._at_rest[job.id] = _AtRest(job.work_done, self._mean_left(job))
+            return known.left
         found = self._left.get(job.id)
         if found is None:
             found = self._left[job.id] = self._mean_left(job)
@@ -226,7 +246,9 @@ class Forecast:
             return done
         ended = self._ended.get(job.demand)
         if ended is None:
-            ended = self._ended[job.demand] = self._beliefs.ended(job.demand)
+            if self._all_ended is None:
+                self._all_ended = self._beliefs.all_ended()
+            ended = self._ended[job.demand] = self._beliefs.ended(job.demand, self._all_ended)
         return ended.left(done)
 
     def run_time(self, job: ActiveJob, placement: Placement) -> float:
@@ -317,12 +339,12 @@ class Forecast:
     def _find_openings(self, demand: Demand, tier: int) -> Openings:
         """As they are now."""
         view, tiers, now = self.view, self.tiers, self.now
-        ends, gone, jobs = iter(self._ends.in_order), frozenset(self._leaving), view.job
+        ends, gone = iter(self._ends.in_order), frozenset(self._leaving)
         if demand.where is not None and demand.among is not None:
-            return OpeningsAmong(ends, gone, jobs, now, view.free, tiers, demand, tier,
+            return OpeningsAmong(ends, gone, view, now, view.free, tiers, demand, tier,
                                  view.topology.among(demand.among))  # fmt: skip
         kinds = (demand.gpu_type,) if demand.gpu_type else view.topology.gpu_types
         if tier and any(tiers.machines_for(demand.gpus, kind) > 1 for kind in kinds):
-            return OpeningsByShape(ends, gone, jobs, now, view.free, frozenset(view.down), tiers, demand.gpus, tier,
+            return OpeningsByShape(ends, gone, view, now, view.free, frozenset(view.down), tiers, demand.gpus, tier,
                                    kinds)  # fmt: skip
-        return OpeningsByCount(ends, gone, jobs, now, view.free, tiers, demand, tier)
+        return OpeningsByCount(ends, gone, view, now, view.free, tiers, demand, tier)

@@ -6,12 +6,12 @@ All is as it was when the first opening was asked for: the free GPUs, and who is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from dally.core.active import ActiveJob
 from dally.core.free import FreeGpus
 from dally.core.placement import Placement, gpus_in
 from dally.core.plan import Demand
+from dally.core.policy import View
 from dally.policies.dally.tiers import Tiers
 
 End = tuple[float, int, str]  # the end expected of a job, its number, its id
@@ -20,8 +20,8 @@ End = tuple[float, int, str]  # the end expected of a job, its number, its id
 class Openings:
     """Of one demand and tier. `times`: the soonest first; `seen`: the last moment that was looked at."""
 
-    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob]) -> None:
-        self._ends, self._gone, self._jobs = ends, gone, jobs
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], view: View) -> None:
+        self._ends, self._gone, self._view = ends, gone, view
         self.times: list[float] = []
         self.seen = -math.inf
 
@@ -32,9 +32,10 @@ class Openings:
 
     def look(self) -> bool:
         """As far as the next job that ends; False where there is none."""
+        gone, view = self._gone, self._view
         for end, _, job_id in self._ends:
-            if job_id not in self._gone:
-                placement = self._jobs(job_id).placement
+            if not gone or job_id not in gone:
+                placement = view.job(job_id).placement
                 if placement is not None:
                     self.seen = end
                     self._give(placement)
@@ -55,9 +56,9 @@ class Openings:
 class OpeningsByCount(Openings):
     """Of a gang that one machine holds, or any domain with so many GPUs."""
 
-    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], view: View, now: float,
                  free: FreeGpus, tiers: Tiers, demand: Demand, tier: int) -> None:  # fmt: skip
-        super().__init__(ends, gone, jobs)
+        super().__init__(ends, gone, view)
         self._gpus, self._kinds, self._domains = demand.gpus, tiers.kinds, tiers.domains[tier]
         self._free: dict[str, list[int]] = {}
         top, level, count = tier == tiers.count - 1, tiers.own + tier, 0
@@ -82,10 +83,10 @@ class OpeningsByShape(Openings):
     """Of a gang that no machine holds: when a domain has as few machines for it as can be, each with an even share
     free. So many GPUs here and there in the domain are another thing: every machine more is a slower step."""
 
-    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], view: View, now: float,
                  free: FreeGpus, down: frozenset[int], tiers: Tiers, gpus: int, tier: int,
                  kinds: Sequence[str]) -> None:  # fmt: skip
-        super().__init__(ends, gone, jobs)
+        super().__init__(ends, gone, view)
         self._gpus, self._kinds, self._domains = gpus, tiers.kinds, tiers.domains[tier]
         self._masks = list(free.masks)
         self._free: dict[int, int] = {}  # by machine, once somebody has left it
@@ -118,9 +119,9 @@ class OpeningsByShape(Openings):
 class OpeningsAmong(Openings):
     """Of a gang that may be on some machines only: a bit set of them."""
 
-    def __init__(self, ends: Iterator[End], gone: frozenset[str], jobs: Callable[[str], ActiveJob], now: float,
+    def __init__(self, ends: Iterator[End], gone: frozenset[str], view: View, now: float,
                  free: FreeGpus, tiers: Tiers, demand: Demand, tier: int, allowed: int) -> None:  # fmt: skip
-        super().__init__(ends, gone, jobs)
+        super().__init__(ends, gone, view)
         self._gpus, self._kind, self._allowed = demand.gpus, demand.gpu_type, allowed
         self._kinds, self._domains = tiers.kinds, tiers.domains[tier]
         self._free: dict[tuple[str, int], int] = {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dally.policies.dally.forecast import Forecast
 
 
-_PATIENCE: Final = 4  # of the hindmost jobs whose machines are looked at before all that may be better are …
+_PATIENCE: Final = 1  # of the hindmost jobs whose machines are looked at before all that may be better are …
 _FEW: Final = 128  # … if they are no more
 
 
@@ -138,32 +138,41 @@ class Machines:
         best, least, there = self._best, self._least, self._behind.there[machine]
         if best.chosen is not None and self._no_better(there, need):
             return
-        behind: list[Here] = []  # the hindmost first
         gpus = 0
         for here in there:
             if self._behind.left(self._forecast, here.bound) > least:
-                at = len(behind)
-                while at and here.bound.after(behind[at - 1].bound):
-                    at -= 1
-                behind.insert(at, here)
                 gpus += here.gpus
         if gpus < need:
             return
         chosen: list[ActiveJob] = []
         first: Bound | None = None
         lost = 0
-        for here in behind:
-            bound = here.bound
+        behind = self._hindmost(there, None)
+        while behind is not None:
+            bound = behind.bound
             if self._may_lose(bound):
+                lost += bound.gpus
+                if best.chosen is not None and lost > best.lost:
+                    return
                 if first is None:
                     first = bound
-                lost += bound.gpus
-                need -= here.gpus
+                need -= behind.gpus
                 chosen.append(bound.job)
                 if need <= 0:
-                    break
-        if need <= 0 and first is not None and best.beaten_by(lost, first, machine):
-            best.chosen, best.lost, best.first, best.machine = chosen, lost, first, machine
+                    if best.beaten_by(lost, first, machine):
+                        best.chosen, best.lost, best.first, best.machine = chosen, lost, first, machine
+                    return
+            behind = self._hindmost(there, bound)
+
+    def _hindmost(self, there: list[Here], before: Bound | None) -> Here | None:
+        """Of the jobs of a machine that have enough left; before another one. Few are taken, so none are sorted."""
+        found: Here | None = None
+        for here in there:
+            bound = here.bound
+            if (bound.left > self._least and (found is None or bound.after(found.bound))
+                    and (before is None or before.after(bound))):  # fmt: skip
+                found = here
+        return found
 
     def _no_better(self, there: list[Here], need: int) -> bool:
         """Whether more GPUs would be lost than the best loses, or as many and of a job that comes before its first."""

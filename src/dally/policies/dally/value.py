@@ -6,13 +6,13 @@ of all proportion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final
 
 from dally.core import events as ev
 from dally.core.active import ActiveJob
 from dally.core.journal import Entry
-from dally.core.plan import Demand, Migrate, Plan, Preempt, Resize, Start, Wait
+from dally.core.plan import Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.core.policy import View
 from dally.core.ranking import Rank
 from dally.core.states import State
@@ -106,15 +106,18 @@ class Value:
         return Dealing(self, view, forecast, now).plan()
 
     def untell(self, view: View, started: Set[str], waits: Sequence[tuple[ActiveJob, Declined]],
-               reasons: Mapping[Demand, Wait]) -> list[Wait]:  # fmt: skip
+               reasons: Sequence[Wait]) -> list[Wait]:  # fmt: skip
         """Jobs whose own reason no longer holds, since they neither start nor decline, say what their demand says."""
         if not self.told:
             return []
-        self.told -= {job_id for job_id in self.told if not _declines(view, job_id)}
+        self.told = {job_id for job_id in self.told if _declines(view, job_id)}
         still = {job.id for job, _ in waits}
         jobs = [view.job(job_id) for job_id in self.told if job_id not in still and job_id not in started]
-        return [Wait(job.id, reasons[job.demand].reason) for job in sorted(jobs, key=lambda job: job.number)
-                if job.demand in reasons]  # fmt: skip
+        if not jobs:
+            return []
+        said = {wait.who: wait.reason for wait in reasons}
+        return [Wait(job.id, said[job.demand]) for job in sorted(jobs, key=lambda job: job.number)
+                if job.demand in said]  # fmt: skip
 
 
 def _named(entry: Any) -> str:

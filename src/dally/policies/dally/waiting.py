@@ -123,5 +123,8 @@ class Waiting:
 
     def _expected(self, job: ActiveJob, tier: int, within: float = math.inf) -> float:
         """∞ where that is not within so many seconds."""
-        ahead = sum(1 for _, said in self.said if said.tier == tier)
+        ahead = 0
+        for _, said in self.said:
+            if said.tier == tier:
+                ahead += 1
         return self.forecast.opening(job.demand, tier, ahead, within)

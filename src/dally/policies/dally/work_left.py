@@ -15,8 +15,8 @@ FEW: Final = 5  # ended jobs that the mean of all demands counts for against tho
 _POINTS: Final = 160
 _KEPT: Final = int(_POINTS * 0.85)  # the last points see too little of the tail behind them
 _FROM, _TO = -4.0, 6.0  # standard deviations covered by the table
-_ROOM: Final = 1.25  # times that an upper bound of a size leaves it to grow …
-_LITTLE: Final = 60.0  # … and seconds
+_ROOM: Final = 1.5  # times that an upper bound of a size leaves it to grow …
+_LITTLE: Final = 120.0  # … and seconds
 
 
 class Left(NamedTuple):
@@ -57,17 +57,27 @@ def size_of_declared(spread: float, declared: float, done: float) -> float:
     return _between(times, sizes, max(declared, 1.0), done)
 
 
+class AllEnded:
+    """What jobs that have ended say of any demand: the mean of the logarithms of their work, and how much is left, for
+    a median of 1."""
+
+    __slots__ = ("mean", "means", "times")
+
+    def __init__(self, finished: int, log_work: float, log_work_squared: float) -> None:
+        self.mean = mean = log_work / finished
+        spread = math.sqrt(max(log_work_squared / finished - mean * mean, 0.0))
+        self.times, self.means = mean_table(steps(max(spread, OVERDUE)))
+
+
 class Ended:
     """Mean work left of the jobs of a demand, by those that have ended: all of them, and those of the same demand. It
     is another one only when a job has ended, and asked very often."""
 
     __slots__ = ("_means", "_median", "_times")
 
-    def __init__(self, finished: int, log_work: float, log_work_squared: float, count: int, total: float) -> None:
-        mean = log_work / finished
-        self._median = math.exp((total + FEW * mean) / (count + FEW))
-        spread = math.sqrt(max(log_work_squared / finished - mean * mean, 0.0))
-        self._times, self._means = mean_table(steps(max(spread, OVERDUE)))
+    def __init__(self, every: AllEnded, count: int, total: float) -> None:
+        self._median = math.exp((total + FEW * every.mean) / (count + FEW))
+        self._times, self._means = every.times, every.means
 
     def left(self, done: float) -> float:
         return _between(self._times, self._means, self._median, done)
